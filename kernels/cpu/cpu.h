@@ -1,0 +1,81 @@
+/* Shared by the files of the CPU device. Every file here but gemm.c and cpu_device.c is compiled once per instruction set
+ * (CPU_ISA = plain, v3, v4); CPU(name) gives each build its own symbols: gelu_forward_v4, ... Kernels are written in plain C
+ * that vectorises: fixed-trip inner loops, `omp simd` reductions, vector types of VECTOR floats. */
+#ifndef TALLY_KERNELS_CPU_H
+#define TALLY_KERNELS_CPU_H
+
+#include "kernels/device.h"
+
+#ifndef CPU_ISA
+#define CPU_ISA plain
+#endif
+#define CPU_PASTE_(a, b) a##_##b
+#define CPU_PASTE(a, b)  CPU_PASTE_(a, b)
+#define CPU(name)        CPU_PASTE(name, CPU_ISA)
+
+/* Floats in a vector register of this build. */
+#if defined(__AVX512F__)
+enum { VECTOR = 16 };
+#elif defined(__AVX2__)
+enum { VECTOR = 8 };
+#else
+enum { VECTOR = 4 };
+#endif
+
+/* The rows (or blocks) first..last-1 of n that thread `id` of `threads` works on: contiguous, sizes differing by at most 1. */
+static inline void cpu_share(int64_t n, int id, int threads, int64_t *first, int64_t *last)
+{
+    int64_t each = n / threads, rest = n % threads;
+    *first = id * each + (id < rest ? id : rest);
+    *last = *first + each + (id < rest);
+}
+
+/* C [M, N] = A B + bias, or C += A B, in FP32 by oneDNN; see gemm.c. A is [M, K] with row stride lda (or [K, M] when
+ * transposed), likewise B [K, N]. bias [N] or NULL. scratch: gemm_scratch() bytes of the plan's workspace.
+ * Failures of the library are recorded in c->error. */
+typedef struct Gemm {
+    int64_t M, N, K;
+    int64_t lda, ldb, ldc;
+    bool transpose_a, transpose_b;
+    bool bias, accumulate;
+} Gemm;
+void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch);
+size_t gemm_scratch(const Gemm *g, const Target *t);
+
+/* exp(x) for any x: relative error below 2e-7 where the result is normal, 0 below -87.34, +Inf above 88.72, NaN for NaN.
+ * Cody-Waite reduction by ln 2 in two parts and a degree-6 polynomial; no branches, so that loops over it vectorise. */
+static inline float exp_approx(float x)
+{
+    float clamped = x < -87.33f ? -87.33f : (x > 88.72f ? 88.72f : x);
+    float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
+    union {
+        float f;
+        int32_t i;
+    } n = {shifted}, scale;
+    float k = shifted - 12582912.0f;
+    float r = clamped - k * 0.693359375f + k * 2.12194440e-4f;
+    float p = 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    /* 2^k in two factors, since 2^128 is not a float though e^88.7 is one */
+    int32_t e = n.i - 0x4B400000, half = e >> 1;
+    scale.i = (half + 127) << 23;
+    p *= scale.f;
+    scale.i = (e - half + 127) << 23;
+    p *= scale.f;
+    p = x < -87.33f ? 0.0f : p;
+    p = x > 88.72f ? __builtin_inff() : p;
+    return x != x ? x : p;
+}
+
+/* Kernels that several files use, one set per build. */
+void CPU(column_sums)(Ctx *c, float *sums, const float *x, int64_t rows, int64_t width, void *scratch);
+
+/* The op table of one build; the selection is in cpu_device.c. */
+extern const Device cpu_table_plain, cpu_table_v3, cpu_table_v4;
+
+#endif

@@ -1,0 +1,254 @@
+/* The table of operations: everything that the model asks of a device, and all that a new device must implement.
+ *
+ *   cpu   kernels/cpu   computes on this machine's cores
+ *   dry   kernels/dry   computes nothing: records the FLOPs, bytes and tensors of each call; the planner is built on it
+ *
+ * The model calls the functions below. Each checks shapes and dtypes once, for all devices (kernels/ops.c), and hands on
+ * to the device's own function of the same name. Names of dimensions: B sequences, T positions, N = B*T rows, C channels,
+ * L layers, NH query heads, NKV key/value heads, hd head size, V vocabulary, Vp vocabulary padded, P positions at most.
+ *
+ * Failure: a wrong shape or dtype records a message in ctx->error. From then on every op of that context does nothing, so
+ * that the model reads as equations and its caller asks once, at the end, whether all went well. */
+#ifndef TALLY_KERNELS_DEVICE_H
+#define TALLY_KERNELS_DEVICE_H
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "kernels/tensor.h"
+
+/* ---- What an op is given ------------------------------------------------------------------------------------------ */
+
+typedef enum DeviceKind { DEVICE_CPU, DEVICE_DRY } DeviceKind;
+typedef enum Isa { ISA_PLAIN, ISA_X86_V3, ISA_X86_V4 } Isa;
+
+/* The machine that a plan is for, real or imagined. Whatever depends on it (scratch, partial sums) is a function of it. */
+typedef struct Target {
+    DeviceKind kind;
+    int threads;        /* OpenMP threads; decides the number of partial sums            */
+    Isa isa;            /* which build of kernels/cpu runs                               */
+    size_t total_bytes; /* memory of the device                                          */
+    char name[64];      /* for people: "Intel Xeon ..., 2 threads, AVX-512"              */
+} Target;
+
+/* All that changes from step to step. It lives in device memory: a captured sequence of launches stays valid, and no
+ * launch waits for the host. The host writes the first group before a step and reads the second after it. */
+typedef struct StepState {
+    uint64_t seed;
+    int64_t step;  /* iteration, 0-based                                                       */
+    int32_t micro; /* global number of the micro-batch within the step                         */
+    float learning_rate;
+    float inverse_count; /* 1 / counted targets of the whole optimizer step; 0 when none count       */
+    float loss_scale;    /* 1 but for FP16                                                           */
+
+    double loss_sum;      /* sum of -log p over counted targets since the host last zeroed it          */
+    int64_t adam_t;       /* updates applied so far                                                   */
+    float bias_1, bias_2; /* 1 - beta1^t, 1 - beta2^t of the current update                           */
+    double grad_norm;     /* global L2 norm before clipping                                           */
+    float clip_coef;      /* min(1, max_norm / (norm + 1e-6)), or 1                                   */
+    int32_t nonfinite;    /* 1: this step's gradient holds an Inf or NaN and the update is skipped     */
+} StepState;
+
+typedef enum Phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_EVALUATION, PHASE_SAMPLING, PHASE_COUNT } Phase;
+
+typedef struct Device Device;
+typedef struct DryLog DryLog;
+
+/* Seconds and calls per row of the op table, kept when Ctx.times is set. Indexed by OpId. */
+typedef struct OpTimes OpTimes;
+
+typedef struct Ctx {
+    const Device *device;
+    Target target;
+    void *stream;    /* device's own; NULL on the CPU                                           */
+    void *workspace; /* scratch shared by all ops, workspace_bytes long; 64-byte aligned        */
+    size_t workspace_bytes;
+    StepState *state; /* in device memory                                                        */
+    Error *error;     /* the first failure                                                       */
+    Phase phase;      /* where the model is; for records and messages only                       */
+    int layer;        /* -1 outside the blocks                                                   */
+    DryLog *dry;      /* where the dry device writes                                             */
+    OpTimes *times;   /* NULL: not timed                                                         */
+} Ctx;
+
+/* Dropout of one place in the model. p = 0 means none; the bits come from (state->seed, purpose, layer, state->step,
+ * state->micro) and the element's index. A kept element is multiplied by 1 / (1 - p). */
+typedef struct Dropout {
+    float p;
+    RandomPurpose purpose;
+    int layer;
+} Dropout;
+
+/* An element is kept when its 32 random bits are at or above this number: p in exact integer arithmetic. */
+static inline uint32_t dropout_threshold(Dropout d)
+{
+    return (uint32_t)((double)d.p * 4294967296.0);
+}
+
+/* qkv rows are [NH*hd | NKV*hd | NKV*hd]; query head h reads key/value head h / (NH / NKV). */
+typedef struct AttentionShape {
+    int64_t B, T, NH, NKV, hd;
+} AttentionShape;
+
+/* Which elements of the parameter range are decayed: [begin, end) of the flat range; the rest is not. */
+typedef struct DecayRange {
+    int64_t begin, end;
+} DecayRange;
+
+typedef struct AdamW {
+    float beta1, beta2, eps, weight_decay;
+    const DecayRange *decay; /* ascending, disjoint; in memory that the device can read */
+    int n_decay;
+} AdamW;
+
+/* ---- The operations ------------------------------------------------------------------------------------------------
+ * Outputs come first. `+=` marks outputs that are accumulated into; all others are overwritten. All F32 unless said.     */
+
+#define TALLY_OPS(X)                                                                                                             \
+    X(zero)                                                                                                                      \
+    X(embedding_forward) X(embedding_backward) X(norm_forward) X(residual_norm_forward) X(residual_norm_backward)                \
+        X(linear_forward) X(linear_backward) X(gelu_forward) X(gelu_backward) X(attention_forward) X(attention_backward)         \
+            X(attention_cached) X(head_loss_forward) X(head_loss_backward) X(head_logits) X(grad_norm) X(adamw)
+
+typedef enum OpId {
+#define X(name) OP_##name,
+    TALLY_OPS(X)
+#undef X
+        OP_COUNT
+} OpId;
+
+struct OpTimes {
+    double seconds[OP_COUNT];
+    int64_t calls[OP_COUNT];
+};
+
+/* The op's name, "attention_forward". */
+const char *op_name(OpId op);
+
+/* t = 0, any dtype and shape. */
+void zero(Ctx *c, Tensor t);
+
+/* x[b*T+t, :] = dropout(wte[tokens[b,t], :] + wpe[first + t, :]).
+ * x [B*T, C], tokens [B, T] I32 with ids in [0, Vp), wte [Vp, C], wpe [P, C], first + T <= P. */
+void embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop);
+
+/* dwte += scattered dx, dwpe += dx summed over the batch; dx [B*T, C] is the gradient of x. dwte, dwpe may be absent. */
+void embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop);
+
+/* y = (x - mean) * rstd * w + b, with rstd = 1 / sqrt(var + 1e-5) and the biased variance, in two passes.
+ * y, x [N, C]; stats [N, 2] = (mean, rstd); w [C]; b [C] or absent. */
+void norm_forward(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b);
+
+/* x_out = x_in + dropout(branch), then y, stats = norm(x_out): one pass. x_out may be x_in. All [N, C]. */
+void residual_norm_forward(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor x_in, Tensor branch, Tensor w, Tensor b,
+                           Dropout drop);
+
+/* The backward of either: dx = dskip + (gradient of norm at x given dy); dbranch = dropout'(dx); dw += ..., db += ...
+ * dskip is the gradient that reaches x by the residual path (absent: 0) and may be dx. dbranch is absent when the branch's
+ * gradient is dx itself (no dropout) or when there is no branch. dw, db may be absent (frozen). dx, dy, x [N, C]; stats [N, 2].
+ */
+void residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor db, Tensor dskip, Tensor dy, Tensor x,
+                            Tensor stats, Tensor w, Dropout drop);
+
+/* y = x w + b. y [N, O], x [N, I], w [I, O] (HF's Conv1D layout), b [O] or absent. */
+void linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b);
+
+/* dx = dy w'; dw += x' dy; db += column sums of dy. dx, dw, db may each be absent. */
+void linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w);
+
+/* y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form of GELU. Any shape. */
+void gelu_forward(Ctx *c, Tensor y, Tensor x);
+
+/* dx = dy * gelu'(x). dx may be dy. */
+void gelu_backward(Ctx *c, Tensor dx, Tensor dy, Tensor x);
+
+/* att = dropout(softmax(causal(q k' / sqrt(hd)))) v, by blocks with an online softmax: T x T is never stored.
+ * att [B*T, NH*hd]; lse [B, NH, T] = log-sum-exp of the scaled scores; qkv [B*T, (NH + 2 NKV) hd]. */
+void attention_forward(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop);
+
+/* dqkv from datt [B*T, NH*hd]; the probabilities are made again from qkv and lse. */
+void attention_backward(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tensor att, Tensor lse, Tensor qkv, Dropout drop);
+
+/* Attention of T new positions first .. first+T-1 over a cache: appends their k and v to the cache, then attends to all
+ * positions up to each one's own. cache [B, P, 2*NKV*hd], qkv and att as above, first + T <= P. */
+void attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first);
+
+/* losses[n] = logsumexp(x[n] wte') - (x[n] wte')[targets[n]], 0 where targets[n] is -1; state->loss_sum += their sum.
+ * Works in chunks of R rows through logits [R, Vp]; only the first V columns count. losses [N], x [N, C], wte [Vp, C],
+ * targets [N] I32. */
+void head_loss_forward(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V);
+
+/* The same, and in the same chunks the gradients: with dlogits = (softmax - onehot) * inverse_count * loss_scale for
+ * counted rows, dx = dlogits wte, dwte += dlogits' x. dwte may be absent. */
+void head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
+                        int64_t V);
+
+/* logits [N, Vp] = x wte'. Padded columns hold whatever the padded rows of wte give: readers use the first V. */
+void head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte);
+
+/* Of the whole gradient range [n]: state->grad_norm (summed in double), nonfinite, clip_coef; and unless nonfinite,
+ * adam_t + 1 with its bias corrections. clip 0 means no clipping. */
+void grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam);
+
+/* One AdamW update of the range w [n] with g, m, v [n], unless state->nonfinite:
+ *   g' = g * clip_coef / loss_scale; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
+ *   w = w (1 - lr wd) where decayed; w = w - lr (m / bias_1) / (sqrt(v / bias_2) + eps). */
+void adamw(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam);
+
+/* ---- A device ------------------------------------------------------------------------------------------------------ */
+
+struct Device {
+    const char *name;
+    /* Zeroed memory of this device, 64-byte aligned, for `what`; NULL after recording an error. */
+    void *(*memory_take)(size_t bytes, const char *what, Error *e);
+    void (*memory_give)(void *p, size_t bytes);
+    /* Between host and device memory; in order with the ops of the context. */
+    void (*copy_in)(Ctx *c, Tensor to, const void *from);
+    void (*copy_out)(Ctx *c, void *to, Tensor from);
+    /* Waits until all ops so far are done. */
+    void (*synchronize)(Ctx *c);
+
+    void (*zero)(Ctx *c, Tensor t);
+    void (*embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop);
+    void (*embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop);
+    void (*norm_forward)(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b);
+    void (*residual_norm_forward)(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor x_in, Tensor branch, Tensor w, Tensor b,
+                                  Dropout drop);
+    void (*residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor db, Tensor dskip, Tensor dy, Tensor x,
+                                   Tensor stats, Tensor w, Dropout drop);
+    void (*linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b);
+    void (*linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w);
+    void (*gelu_forward)(Ctx *c, Tensor y, Tensor x);
+    void (*gelu_backward)(Ctx *c, Tensor dx, Tensor dy, Tensor x);
+    void (*attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop);
+    void (*attention_backward)(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tensor att, Tensor lse, Tensor qkv,
+                               Dropout drop);
+    void (*attention_cached)(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first);
+    void (*head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V);
+    void (*head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
+                               int64_t V);
+    void (*head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte);
+    void (*grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam);
+    void (*adamw)(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam);
+};
+
+/* The device that computes on this machine with the best build of kernels/cpu for its processor; fills *target, with
+ * `threads` threads (0: one per core that this process may use). TALLY_ISA=plain|v3|v4 in the environment asks for a
+ * lower one. Returns NULL after recording an error (a higher one than the processor has). */
+const Device *cpu_device(Target *target, int threads, Error *e);
+
+/* The device that only records. The target is whatever the plan is for. */
+const Device *dry_device(void);
+
+/* ---- Scratch --------------------------------------------------------------------------------------------------------
+ * Bytes of ctx->workspace that an op needs on a target. Called by the dry device for the plan and by the launcher, which
+ * refuses a workspace that is smaller. */
+size_t norm_backward_workspace(int64_t N, int64_t C, const Target *t);
+size_t linear_workspace(int64_t N, int64_t I, int64_t O, const Target *t); /* the largest of forward, dx and dw */
+size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t);       /* partial column sums               */
+size_t attention_workspace(AttentionShape s, const Target *t);
+size_t attention_backward_workspace(AttentionShape s, const Target *t);
+size_t attention_cached_workspace(AttentionShape s, int64_t P, const Target *t);
+size_t head_workspace(int64_t R, int64_t C, int64_t Vp, const Target *t); /* the largest of logits, dx and dwte */
+size_t grad_norm_workspace(int64_t n, const Target *t);
+
+#endif
