@@ -105,9 +105,10 @@ typedef struct AdamW {
 
 #define TALLY_OPS(X)                                                                                                             \
     X(zero)                                                                                                                      \
-    X(embedding_forward) X(embedding_backward) X(norm_forward) X(residual_norm_forward) X(residual_norm_backward)                \
-        X(linear_forward) X(linear_backward) X(gelu_forward) X(gelu_backward) X(attention_forward) X(attention_backward)         \
-            X(attention_cached) X(head_loss_forward) X(head_loss_backward) X(head_logits) X(grad_norm) X(adamw)
+    X(embedding_forward)                                                                                                         \
+    X(embedding_backward) X(norm_forward) X(residual_norm_forward) X(residual_norm_backward) X(linear_forward)                   \
+        X(linear_backward) X(gelu_forward) X(gelu_backward) X(attention_forward) X(attention_backward) X(attention_cached)       \
+            X(head_loss_forward) X(head_loss_backward) X(head_logits) X(grad_norm) X(adamw)
 
 typedef enum OpId {
 #define X(name) OP_##name,
@@ -123,6 +124,10 @@ struct OpTimes {
 
 /* The op's name, "attention_forward". */
 const char *op_name(OpId op);
+
+/* Between host and device memory, in order with the ops of the context; any dtype and shape. */
+void copy_in(Ctx *c, Tensor to, const void *from);
+void copy_out(Ctx *c, void *to, Tensor from);
 
 /* t = 0, any dtype and shape. */
 void zero(Ctx *c, Tensor t);
@@ -201,12 +206,11 @@ struct Device {
     /* Zeroed memory of this device, 64-byte aligned, for `what`; NULL after recording an error. */
     void *(*memory_take)(size_t bytes, const char *what, Error *e);
     void (*memory_give)(void *p, size_t bytes);
-    /* Between host and device memory; in order with the ops of the context. */
-    void (*copy_in)(Ctx *c, Tensor to, const void *from);
-    void (*copy_out)(Ctx *c, void *to, Tensor from);
     /* Waits until all ops so far are done. */
     void (*synchronize)(Ctx *c);
 
+    void (*copy_in)(Ctx *c, Tensor to, const void *from);
+    void (*copy_out)(Ctx *c, void *to, Tensor from);
     void (*zero)(Ctx *c, Tensor t);
     void (*embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop);
     void (*embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop);

@@ -1,0 +1,301 @@
+/* The op table as the model sees it: every op checks its shapes and dtypes here, once, for all devices, and then calls the
+ * device's function of the same name. After a first failure every op of the context does nothing (kernels/device.h). */
+#include "kernels/device.h"
+
+#include <stdio.h>
+#include <time.h>
+
+const char *op_name(OpId op)
+{
+    static const char *const names[OP_COUNT] = {
+#define X(name) #name,
+        TALLY_OPS(X)
+#undef X
+    };
+    return names[op];
+}
+
+/* ---- Checks -------------------------------------------------------------------------------------------------------- */
+
+static void shape_text(char *text, size_t size, DType dtype, int ndim, const int64_t *shape)
+{
+    int used = snprintf(text, size, "%s [", dtype_name(dtype));
+    for (int i = 0; i < ndim && used < (int)size; i++)
+        used += snprintf(text + used, size - (size_t)used, i ? ", %lld" : "%lld", (long long)shape[i]);
+    if (used < (int)size)
+        snprintf(text + used, size - (size_t)used, "]");
+}
+
+static bool expect(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int ndim, const int64_t *shape)
+{
+    bool same = tensor_present(t) && t.dtype == dtype && t.ndim == ndim;
+    for (int i = 0; same && i < ndim; i++)
+        same = t.shape[i] == shape[i];
+    if (same || c->error->set)
+        return !c->error->set;
+    char have[96] = "absent", want[96];
+    if (tensor_present(t))
+        shape_text(have, sizeof have, t.dtype, t.ndim, t.shape);
+    shape_text(want, sizeof want, dtype, ndim, shape);
+    return error_set(c->error, "%s (layer %d): %s is %s, expected %s", op_name(op), c->layer, operand, have, want);
+}
+
+static bool expect_1d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t n)
+{
+    return expect(c, op, operand, t, DTYPE_F32, 1, (int64_t[]){n});
+}
+
+static bool expect_2d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t rows, int64_t width)
+{
+    return expect(c, op, operand, t, DTYPE_F32, 2, (int64_t[]){rows, width});
+}
+
+/* An operand that may be absent. */
+static bool allow_1d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t n)
+{
+    return !tensor_present(t) || expect_1d(c, op, operand, t, n);
+}
+
+static bool allow_2d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t rows, int64_t width)
+{
+    return !tensor_present(t) || expect_2d(c, op, operand, t, rows, width);
+}
+
+/* A condition between operands that a shape alone cannot say. */
+static bool require(Ctx *c, OpId op, bool condition, const char *what)
+{
+    if (!condition && !c->error->set)
+        error_set(c->error, "%s (layer %d): needs %s", op_name(op), c->layer, what);
+    return !c->error->set;
+}
+
+static bool is_matrix(Ctx *c, OpId op, const char *operand, Tensor t)
+{
+    bool yes = tensor_present(t) && t.ndim == 2 && t.dtype == DTYPE_F32;
+    return require(c, op, yes, operand);
+}
+
+/* ---- Timing -------------------------------------------------------------------------------------------------------- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Calls the device's `name` with the given arguments, timed when the context asks for it. */
+#define DISPATCH(name, ...)                                                                                                      \
+    do {                                                                                                                         \
+        double start = c->times ? seconds_now() : 0;                                                                             \
+        c->device->name(c, __VA_ARGS__);                                                                                         \
+        if (c->times) {                                                                                                          \
+            c->device->synchronize(c);                                                                                           \
+            c->times->seconds[OP_##name] += seconds_now() - start;                                                               \
+            c->times->calls[OP_##name]++;                                                                                        \
+        }                                                                                                                        \
+    } while (0)
+
+/* ---- The operations ------------------------------------------------------------------------------------------------ */
+
+void copy_in(Ctx *c, Tensor to, const void *from)
+{
+    if (require(c, OP_copy_in, tensor_present(to), "a tensor to copy to"))
+        DISPATCH(copy_in, to, from);
+}
+
+void copy_out(Ctx *c, void *to, Tensor from)
+{
+    if (require(c, OP_copy_out, tensor_present(from), "a tensor to copy from"))
+        DISPATCH(copy_out, to, from);
+}
+
+void zero(Ctx *c, Tensor t)
+{
+    if (require(c, OP_zero, tensor_present(t), "a tensor"))
+        DISPATCH(zero, t);
+}
+
+void embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop)
+{
+    const OpId op = OP_embedding_forward;
+    if (!is_matrix(c, op, "a matrix wte", wte) || !is_matrix(c, op, "a matrix wpe", wpe))
+        return;
+    int64_t C = wte.shape[1];
+    bool ok = expect(c, op, "tokens", tokens, DTYPE_I32, 2, tokens.shape) &&
+              expect_2d(c, op, "x", x, tokens.shape[0] * tokens.shape[1], C) && expect_2d(c, op, "wpe", wpe, wpe.shape[0], C) &&
+              require(c, op, first >= 0 && first + tokens.shape[1] <= wpe.shape[0], "positions that wpe has");
+    if (ok)
+        DISPATCH(embedding_forward, x, tokens, wte, wpe, first, drop);
+}
+
+void embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop)
+{
+    const OpId op = OP_embedding_backward;
+    if (!is_matrix(c, op, "a matrix dx", dx))
+        return;
+    int64_t C = dx.shape[1];
+    bool ok = expect(c, op, "tokens", tokens, DTYPE_I32, 2, tokens.shape) &&
+              expect_2d(c, op, "dx", dx, tokens.shape[0] * tokens.shape[1], C) &&
+              allow_2d(c, op, "dwte", dwte, dwte.shape[0], C) && allow_2d(c, op, "dwpe", dwpe, dwpe.shape[0], C) &&
+              require(c, op, !tensor_present(dwpe) || tokens.shape[1] <= dwpe.shape[0], "positions that wpe has");
+    if (ok)
+        DISPATCH(embedding_backward, dwte, dwpe, dx, tokens, drop);
+}
+
+void norm_forward(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b)
+{
+    const OpId op = OP_norm_forward;
+    if (!is_matrix(c, op, "a matrix x", x))
+        return;
+    int64_t N = x.shape[0], C = x.shape[1];
+    if (expect_2d(c, op, "y", y, N, C) && expect_2d(c, op, "stats", stats, N, 2) && expect_1d(c, op, "w", w, C) &&
+        allow_1d(c, op, "b", b, C))
+        DISPATCH(norm_forward, y, stats, x, w, b);
+}
+
+void residual_norm_forward(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor x_in, Tensor branch, Tensor w, Tensor b,
+                           Dropout drop)
+{
+    const OpId op = OP_residual_norm_forward;
+    if (!is_matrix(c, op, "a matrix x_in", x_in))
+        return;
+    int64_t N = x_in.shape[0], C = x_in.shape[1];
+    if (expect_2d(c, op, "x_out", x_out, N, C) && expect_2d(c, op, "y", y, N, C) && expect_2d(c, op, "stats", stats, N, 2) &&
+        expect_2d(c, op, "branch", branch, N, C) && expect_1d(c, op, "w", w, C) && allow_1d(c, op, "b", b, C))
+        DISPATCH(residual_norm_forward, x_out, y, stats, x_in, branch, w, b, drop);
+}
+
+void residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor db, Tensor dskip, Tensor dy, Tensor x,
+                            Tensor stats, Tensor w, Dropout drop)
+{
+    const OpId op = OP_residual_norm_backward;
+    if (!is_matrix(c, op, "a matrix x", x))
+        return;
+    int64_t N = x.shape[0], C = x.shape[1];
+    bool ok = expect_2d(c, op, "dx", dx, N, C) && allow_2d(c, op, "dbranch", dbranch, N, C) && allow_1d(c, op, "dw", dw, C) &&
+              allow_1d(c, op, "db", db, C) && allow_2d(c, op, "dskip", dskip, N, C) && expect_2d(c, op, "dy", dy, N, C) &&
+              expect_2d(c, op, "stats", stats, N, 2) && expect_1d(c, op, "w", w, C) &&
+              require(c, op, dbranch.data != dx.data, "a dbranch apart from dx");
+    if (ok)
+        DISPATCH(residual_norm_backward, dx, dbranch, dw, db, dskip, dy, x, stats, w, drop);
+}
+
+void linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
+{
+    const OpId op = OP_linear_forward;
+    if (!is_matrix(c, op, "a matrix x", x) || !is_matrix(c, op, "a matrix w", w))
+        return;
+    if (expect_2d(c, op, "w", w, x.shape[1], w.shape[1]) && expect_2d(c, op, "y", y, x.shape[0], w.shape[1]) &&
+        allow_1d(c, op, "b", b, w.shape[1]))
+        DISPATCH(linear_forward, y, x, w, b);
+}
+
+void linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
+{
+    const OpId op = OP_linear_backward;
+    if (!is_matrix(c, op, "a matrix x", x) || !is_matrix(c, op, "a matrix w", w))
+        return;
+    int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
+    if (expect_2d(c, op, "x", x, N, I) && expect_2d(c, op, "dy", dy, N, O) && allow_2d(c, op, "dx", dx, N, I) &&
+        allow_2d(c, op, "dw", dw, I, O) && allow_1d(c, op, "db", db, O))
+        DISPATCH(linear_backward, dx, dw, db, dy, x, w);
+}
+
+void gelu_forward(Ctx *c, Tensor y, Tensor x)
+{
+    if (expect(c, OP_gelu_forward, "y", y, DTYPE_F32, x.ndim, x.shape) &&
+        expect(c, OP_gelu_forward, "x", x, DTYPE_F32, x.ndim, x.shape))
+        DISPATCH(gelu_forward, y, x);
+}
+
+void gelu_backward(Ctx *c, Tensor dx, Tensor dy, Tensor x)
+{
+    const OpId op = OP_gelu_backward;
+    if (expect(c, op, "dx", dx, DTYPE_F32, x.ndim, x.shape) && expect(c, op, "dy", dy, DTYPE_F32, x.ndim, x.shape) &&
+        expect(c, op, "x", x, DTYPE_F32, x.ndim, x.shape))
+        DISPATCH(gelu_backward, dx, dy, x);
+}
+
+static bool attention_shape_check(Ctx *c, OpId op, AttentionShape s)
+{
+    return require(c, op, s.B > 0 && s.T > 0 && s.NH > 0 && s.NKV > 0 && s.hd > 0, "positive B, T, NH, NKV and hd") &&
+           require(c, op, s.NH % s.NKV == 0, "NH to be a multiple of NKV");
+}
+
+void attention_forward(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop)
+{
+    const OpId op = OP_attention_forward;
+    if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, s.B * s.T, s.NH * s.hd) &&
+        expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) &&
+        expect_2d(c, op, "qkv", qkv, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd))
+        DISPATCH(attention_forward, s, att, lse, qkv, drop);
+}
+
+void attention_backward(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tensor att, Tensor lse, Tensor qkv, Dropout drop)
+{
+    const OpId op = OP_attention_backward;
+    int64_t N = s.B * s.T, width = (s.NH + 2 * s.NKV) * s.hd;
+    if (attention_shape_check(c, op, s) && expect_2d(c, op, "dqkv", dqkv, N, width) &&
+        expect_2d(c, op, "datt", datt, N, s.NH * s.hd) && expect_2d(c, op, "att", att, N, s.NH * s.hd) &&
+        expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) && expect_2d(c, op, "qkv", qkv, N, width))
+        DISPATCH(attention_backward, s, dqkv, datt, att, lse, qkv, drop);
+}
+
+void attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first)
+{
+    const OpId op = OP_attention_cached;
+    if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, s.B * s.T, s.NH * s.hd) &&
+        expect_2d(c, op, "qkv", qkv, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd) &&
+        expect(c, op, "cache", cache, DTYPE_F32, 3, (int64_t[]){s.B, cache.shape[1], 2 * s.NKV * s.hd}) &&
+        require(c, op, first >= 0 && first + s.T <= cache.shape[1], "positions that the cache has"))
+        DISPATCH(attention_cached, s, att, cache, qkv, first);
+}
+
+static bool head_check(Ctx *c, OpId op, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V)
+{
+    if (!is_matrix(c, op, "a matrix x", x) || !is_matrix(c, op, "a matrix wte", wte) ||
+        !is_matrix(c, op, "a matrix logits", logits))
+        return false;
+    int64_t N = x.shape[0], Vp = wte.shape[0];
+    return expect_2d(c, op, "wte", wte, Vp, x.shape[1]) && expect_2d(c, op, "logits", logits, logits.shape[0], Vp) &&
+           expect_1d(c, op, "losses", losses, N) && expect(c, op, "targets", targets, DTYPE_I32, 1, (int64_t[]){N}) &&
+           require(c, op, V > 0 && V <= Vp && logits.shape[0] > 0, "0 < V <= Vp and room for a row of logits");
+}
+
+void head_loss_forward(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V)
+{
+    if (head_check(c, OP_head_loss_forward, losses, x, wte, targets, logits, V))
+        DISPATCH(head_loss_forward, losses, x, wte, targets, logits, V);
+}
+
+void head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
+                        int64_t V)
+{
+    const OpId op = OP_head_loss_backward;
+    if (head_check(c, op, losses, x, wte, targets, logits, V) && expect_2d(c, op, "dx", dx, x.shape[0], x.shape[1]) &&
+        allow_2d(c, op, "dwte", dwte, wte.shape[0], wte.shape[1]))
+        DISPATCH(head_loss_backward, dx, dwte, losses, x, wte, targets, logits, V);
+}
+
+void head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte)
+{
+    const OpId op = OP_head_logits;
+    if (is_matrix(c, op, "a matrix x", x) && is_matrix(c, op, "a matrix wte", wte) &&
+        expect_2d(c, op, "wte", wte, wte.shape[0], x.shape[1]) && expect_2d(c, op, "logits", logits, x.shape[0], wte.shape[0]))
+        DISPATCH(head_logits, logits, x, wte);
+}
+
+void grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam)
+{
+    if (expect_1d(c, OP_grad_norm, "grads", grads, grads.shape[0]))
+        DISPATCH(grad_norm, grads, clip, adam);
+}
+
+void adamw(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam)
+{
+    int64_t n = w.shape[0];
+    if (expect_1d(c, OP_adamw, "w", w, n) && expect_1d(c, OP_adamw, "g", g, n) && expect_1d(c, OP_adamw, "m", m, n) &&
+        expect_1d(c, OP_adamw, "v", v, n))
+        DISPATCH(adamw, w, g, m, v, adam);
+}
