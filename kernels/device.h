@@ -103,12 +103,17 @@ typedef struct AdamW {
 /* ---- The operations ------------------------------------------------------------------------------------------------
  * Outputs come first. `+=` marks outputs that are accumulated into; all others are overwritten. All F32 unless said.     */
 
-#define TALLY_OPS(X)                                                                                                             \
-    X(copy_in)                                                                                                                   \
-    X(copy_out) X(zero) X(embedding_forward) X(embedding_backward) X(norm_forward) X(residual_norm_forward)                      \
-        X(residual_norm_backward) X(linear_forward) X(linear_backward) X(gelu_forward) X(gelu_backward) X(attention_forward)     \
-            X(attention_backward) X(attention_cached) X(head_loss_forward) X(head_loss_backward) X(head_logits) X(grad_norm)     \
-                X(adamw)
+/* clang-format off */
+#define TALLY_OPS(X)                                                    \
+    X(copy_in) X(copy_out) X(zero)                                      \
+    X(embedding_forward) X(embedding_backward)                          \
+    X(norm_forward) X(residual_norm_forward) X(residual_norm_backward)  \
+    X(linear_forward) X(linear_backward)                                \
+    X(gelu_forward) X(gelu_backward)                                    \
+    X(attention_forward) X(attention_backward) X(attention_cached)      \
+    X(head_loss_forward) X(head_loss_backward) X(head_logits)           \
+    X(grad_norm) X(adamw)
+/* clang-format on */
 
 typedef enum OpId {
 #define X(name) OP_##name,
