@@ -95,7 +95,8 @@ typedef struct DecayRange {
 } DecayRange;
 
 typedef struct AdamW {
-    float beta1, beta2, eps, weight_decay;
+    double beta1, beta2; /* double: the float nearest 0.999 would put 1 - beta2 off by 1.3e-5 */
+    float eps, weight_decay;
     const DecayRange *decay; /* ascending, disjoint; in memory that the device can read */
     int n_decay;
 } AdamW;
@@ -257,7 +258,8 @@ size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t);       /* pa
 size_t attention_workspace(AttentionShape s, const Target *t);
 size_t attention_backward_workspace(AttentionShape s, const Target *t);
 size_t attention_cached_workspace(AttentionShape s, int64_t P, const Target *t);
-size_t head_workspace(int64_t R, int64_t C, int64_t Vp, const Target *t); /* the largest of logits, dx and dwte */
+/* The largest of logits, dx and dwte of N rows in chunks of R, the shorter last chunk included. */
+size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, const Target *t);
 size_t grad_norm_workspace(int64_t n, const Target *t);
 
 #endif

@@ -238,7 +238,7 @@ static void dry_attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor ca
 static void head_loss(Ctx *c, OpId op, int products, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits)
 {
     int64_t N = x.shape[0], C = x.shape[1], Vp = wte.shape[0], R = logits.shape[0];
-    DryOp *r = op_add(c, op, products * 2 * N * C * Vp, (products > 1 ? 5 : 3) * N * Vp, head_workspace(R, C, Vp, &c->target));
+    DryOp *r = op_add(c, op, products * 2 * N * C * Vp, (products > 1 ? 5 : 3) * N * Vp, head_workspace(N, R, C, Vp, &c->target));
     writes(r, losses);
     reads(r, x);
     reads(r, wte);
@@ -267,7 +267,7 @@ static void dry_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses
 static void dry_head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
     int64_t N = x.shape[0], C = x.shape[1], Vp = wte.shape[0];
-    DryOp *r = op_add(c, OP_head_logits, 2 * N * C * Vp, 0, head_workspace(N, C, Vp, &c->target));
+    DryOp *r = op_add(c, OP_head_logits, 2 * N * C * Vp, 0, head_workspace(N, N, C, Vp, &c->target));
     writes(r, logits);
     reads(r, x);
     reads(r, wte);
