@@ -1,0 +1,244 @@
+#include "data/loader.h"
+
+#include "data/order.h"
+#include "data/window.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* One optimizer step, as the thread prepares it. */
+typedef struct Buffer {
+    int32_t *tokens, *targets; /* [accumulate, B, T] each                     */
+    int64_t micro_batches, counted;
+    int64_t position; /* after this step; unchanged after an error   */
+    Error error;
+    bool full; /* ready for, or in use by, loader_next's caller; else the thread's. Under the lock */
+} Buffer;
+
+struct Loader {
+    const TokenStream *stream;
+    LoaderConfig config;
+    WindowOrder order;
+    int64_t step_windows; /* accumulate * world * B                            */
+    int64_t end;          /* windows in all epochs; INT64_MAX: no end          */
+    int64_t position;     /* windows in the steps handed out                   */
+    Buffer buffer[2];     /* steps taken alternate between the two             */
+    uint64_t taken;       /* steps handed out since the thread was started     */
+    double waited;        /* seconds                                           */
+    pthread_t thread;     /* when running                                      */
+    bool running;
+    bool stop; /* asks the thread to return. Under the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* some `full`, or `stop` */
+};
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* ---- The thread ---- */
+
+/* Fills a buffer with the step that begins at `position`. */
+static bool buffer_fill(const Loader *l, Buffer *b, int64_t position)
+{
+    const LoaderConfig *c = &l->config;
+    int64_t left = l->end - position, windows = left < l->step_windows ? left : l->step_windows;
+    b->micro_batches = divide_up(windows, c->world * c->batch_size);
+    b->counted = windows * c->block_size;
+    b->position = position + windows;
+    for (int64_t row = 0; row < c->accumulate * c->batch_size; row++) {
+        int64_t micro = row / c->batch_size, in_step = (micro * c->world + c->rank) * c->batch_size + row % c->batch_size;
+        bool exists = in_step < windows;
+        int64_t start = exists ? window_order_start(&l->order, position + in_step) : 0;
+        if (!window_read(l->stream, start, exists ? c->block_size : 0, c->block_size, c->vocab_size,
+                         b->tokens + row * c->block_size, b->targets + row * c->block_size, &b->error))
+            return false;
+    }
+    return true;
+}
+
+static void *loader_thread(void *argument)
+{
+    Loader *l = argument;
+    int64_t position = l->position;
+    for (Buffer *b = &l->buffer[0];; b = &l->buffer[b == &l->buffer[0]]) {
+        pthread_mutex_lock(&l->lock);
+        while (b->full && !l->stop)
+            pthread_cond_wait(&l->changed, &l->lock);
+        bool stop = l->stop;
+        pthread_mutex_unlock(&l->lock);
+        if (stop)
+            return NULL;
+        b->error = (Error){0};
+        if (!buffer_fill(l, b, position)) {
+            b->micro_batches = b->counted = 0;
+            b->position = position;
+        }
+        position = b->position;
+        pthread_mutex_lock(&l->lock);
+        b->full = true;
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+    }
+}
+
+/* Starts the thread with all signals blocked, so that the main thread is the one that handles them. */
+static bool loader_start(Loader *l, Error *e)
+{
+    sigset_t all, before;
+    l->stop = l->buffer[0].full = l->buffer[1].full = false;
+    l->taken = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int cause = pthread_create(&l->thread, NULL, loader_thread, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    l->running = cause == 0;
+    return l->running || error_set(e, "cannot start the thread that reads ahead: %s", strerror(cause));
+}
+
+static void loader_stop(Loader *l)
+{
+    if (!l->running)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    l->running = false;
+}
+
+/* ---- For the caller ---- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool loader_next(Loader *l, StepBatch *batch, Error *e)
+{
+    if (!l->running && !loader_start(l, e))
+        return false;
+    double before = seconds_now();
+    Buffer *last = &l->buffer[(l->taken + 1) % 2], *b = &l->buffer[l->taken % 2];
+    pthread_mutex_lock(&l->lock);
+    if (l->taken > 0) {
+        last->full = false;
+        pthread_cond_broadcast(&l->changed);
+    }
+    while (!b->full)
+        pthread_cond_wait(&l->changed, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    l->waited += seconds_now() - before;
+    l->taken++;
+    l->position = b->position;
+    *batch = (StepBatch){b->tokens, b->targets, b->micro_batches, b->counted};
+    return !b->error.set || error_set(e, "%s", b->error.text);
+}
+
+bool loader_seek(Loader *l, int64_t position, Error *e)
+{
+    if (position < 0 || position > l->end)
+        return error_set(
+            e, "the position in the data, %" PRId64 " windows, is outside 0 .. %" PRId64 " (%" PRId64 " epochs of %" PRId64 ")",
+            position, l->end, l->config.epochs, l->order.windows);
+    loader_stop(l);
+    l->position = position;
+    return true;
+}
+
+static bool config_check(const LoaderConfig *c, Error *e)
+{
+    long rows, windows, elements;
+    if (c->batch_size < 1 || c->block_size < 1 || c->accumulate < 1)
+        return error_usage(e,
+                           "batch_size %" PRId64 ", block_size %" PRId64 " and gradient_accumulation_steps %" PRId64
+                           " must each be at least 1",
+                           c->batch_size, c->block_size, c->accumulate);
+    if (c->world < 1 || c->rank < 0 || c->rank >= c->world || c->epochs < 0 || c->vocab_size < 1)
+        return error_usage(e, "rank %" PRId64 " of %" PRId64 ", %" PRId64 " epochs or a vocabulary of %" PRId64 " makes no sense",
+                           c->rank, c->world, c->epochs, c->vocab_size);
+    if (!product_fits(c->accumulate, c->batch_size, &rows) || !product_fits(rows, c->world, &windows) ||
+        !product_fits(windows, c->block_size, &elements) || elements > INT64_MAX / 16)
+        return error_usage(e, "a step of %" PRId64 " x %" PRId64 " rows of %" PRId64 " tokens is too large to count",
+                           c->accumulate, c->batch_size, c->block_size);
+    return true;
+}
+
+static bool buffer_get(Buffer *b, const LoaderConfig *c, Error *e)
+{
+    size_t elements = (size_t)(c->accumulate * c->batch_size * c->block_size);
+    b->tokens = memory_get(e, elements, sizeof *b->tokens, "the tokens of a step");
+    b->targets = memory_get(e, elements, sizeof *b->targets, "the targets of a step");
+    return b->tokens && b->targets;
+}
+
+Loader *loader_create(const TokenStream *stream, const LoaderConfig *config, Error *e)
+{
+    if (!config_check(config, e))
+        return NULL;
+    Loader *l = memory_get(e, 1, sizeof *l, "the loader");
+    if (!l)
+        return NULL;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    l->stream = stream;
+    l->config = *config;
+    l->step_windows = config->accumulate * config->world * config->batch_size;
+    bool good = window_order_init(&l->order, stream->count, config->block_size, config->seed, e) ||
+                error_prefix(e, "%s", token_stream_name(stream));
+    l->end = INT64_MAX;
+    if (good && config->epochs > 0 && __builtin_mul_overflow(config->epochs, l->order.windows, &l->end))
+        good = error_usage(e, "%" PRId64 " epochs are too many to count", config->epochs);
+    if (good && buffer_get(&l->buffer[0], config, e) && buffer_get(&l->buffer[1], config, e))
+        return l;
+    loader_destroy(l);
+    return NULL;
+}
+
+void loader_destroy(Loader *l)
+{
+    if (!l)
+        return;
+    loader_stop(l);
+    for (int i = 0; i < 2; i++) {
+        free(l->buffer[i].tokens);
+        free(l->buffer[i].targets);
+    }
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+int64_t loader_position(const Loader *l)
+{
+    return l->position;
+}
+
+int64_t loader_epoch_windows(const Loader *l)
+{
+    return l->order.windows;
+}
+
+int64_t loader_steps_left(const Loader *l)
+{
+    return l->end == INT64_MAX ? INT64_MAX : divide_up(l->end - l->position, l->step_windows);
+}
+
+double loader_wait_seconds(const Loader *l)
+{
+    return l->waited;
+}
+
+int64_t loader_bytes(const Loader *l)
+{
+    const LoaderConfig *c = &l->config;
+    return 2 * 2 * (int64_t)sizeof(int32_t) * c->accumulate * c->batch_size * c->block_size;
+}

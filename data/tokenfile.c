@@ -1,0 +1,140 @@
+#include "data/tokenfile.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADER_WORDS = 256, HEADER_BYTES = 4 * HEADER_WORDS };
+
+/* The two llm.c formats; a file that begins with neither magic is headerless. */
+static const struct Format {
+    int32_t magic, version;
+    int width;
+} formats[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+static int32_t header_word(const uint8_t *bytes, int index)
+{
+    uint32_t word;
+    memcpy(&word, bytes + 4 * index, 4);
+    return (int32_t)le32toh(word);
+}
+
+static bool parse_header(TokenFile *f, const uint8_t *bytes, size_t n, const struct Format *format, Error *e)
+{
+    if (n < HEADER_BYTES)
+        return error_set(e, "begins like an llm.c token file but ends after %zu bytes, inside the %d bytes of the header", n,
+                         HEADER_BYTES);
+    int32_t version = header_word(bytes, 1), claimed = header_word(bytes, 2);
+    size_t held = n - HEADER_BYTES;
+    if (version != format->version)
+        return error_set(e, "is an llm.c token file (magic %d) of version %d; version %d is understood", format->magic, version,
+                         format->version);
+    if (claimed < 0)
+        return error_set(e, "the header claims a negative number of tokens, %d", claimed);
+    if ((uint64_t)claimed * (unsigned)format->width != held)
+        return error_set(e,
+                         "the header claims %d tokens of %d bytes, %" PRId64
+                         " bytes, but %zu bytes follow it: the file is cut short or "
+                         "not finished; make it again",
+                         claimed, format->width, (int64_t)claimed * format->width, held);
+    *f = (TokenFile){bytes + HEADER_BYTES, claimed, format->width, HEADER_BYTES};
+    return true;
+}
+
+static bool parse_headerless(TokenFile *f, const uint8_t *bytes, size_t n, Error *e)
+{
+    if (n % 2 != 0)
+        return error_set(e, "has %zu bytes, an odd number, and no llm.c header: a file of 16-bit tokens has two bytes for each",
+                         n);
+    *f = (TokenFile){bytes, (int64_t)(n / 2), 2, 0};
+    return true;
+}
+
+bool token_file_parse(TokenFile *f, const uint8_t *bytes, size_t n, const char *name, Error *e)
+{
+    const struct Format *format = NULL;
+    for (size_t i = 0; n >= 4 && i < sizeof formats / sizeof *formats; i++)
+        if (header_word(bytes, 0) == formats[i].magic)
+            format = &formats[i];
+    bool good = format ? parse_header(f, bytes, n, format, e) : parse_headerless(f, bytes, n, e);
+    if (good && f->count == 0)
+        good = error_set(e, "holds no tokens; training needs at least block_size + 1");
+    return good || error_prefix(e, "%s", name);
+}
+
+/* Tokens -> int32; ids of 2^31 and more become negative. Returns the largest as unsigned: loops that a compiler turns into vector
+ * code. */
+static uint32_t widen(const uint8_t *from, int width, int64_t count, int32_t *out)
+{
+    uint32_t largest = 0;
+    for (int64_t i = 0; width == 2 && i < count; i++) {
+        uint16_t token;
+        memcpy(&token, from + 2 * i, 2);
+        token = le16toh(token);
+        largest = token > largest ? token : largest;
+        out[i] = token;
+    }
+    for (int64_t i = 0; width == 4 && i < count; i++) {
+        uint32_t token;
+        memcpy(&token, from + 4 * i, 4);
+        token = le32toh(token);
+        largest = token > largest ? token : largest;
+        out[i] = (int32_t)token;
+    }
+    return largest;
+}
+
+bool token_file_read(const TokenFile *f, int64_t first, int64_t count, int64_t vocab_size, int32_t *out, const char *name,
+                     Error *e)
+{
+    if (widen(f->tokens + first * f->width, f->width, count, out) < vocab_size)
+        return true;
+    int64_t i = 0;
+    while (i < count && (uint32_t)out[i] < vocab_size)
+        i++;
+    if (i == count) /* nothing to read, or no vocabulary */
+        return true;
+    return error_set(e, "%s: token %" PRId64 ", at byte offset %" PRId64 ", is %u, but the vocabulary is 0 .. %" PRId64, name,
+                     first + i, f->offset + (first + i) * f->width, (uint32_t)out[i], vocab_size - 1);
+}
+
+/* ---- Writing ---- */
+
+static bool append_header(FileWriter *w, int64_t count, Error *e)
+{
+    uint32_t header[HEADER_WORDS] = {htole32((uint32_t)formats[0].magic), htole32((uint32_t)formats[0].version),
+                                     htole32((uint32_t)count)};
+    return count > INT32_MAX || file_append(w, header, sizeof header, e);
+}
+
+static bool append_tokens(FileWriter *w, const int32_t *ids, int64_t count, int64_t vocab_size, Error *e)
+{
+    uint16_t part[32768];
+    int64_t filled = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || ids[i] >= vocab_size)
+            return error_set(e, "%s: token %" PRId64 " is %d, but the vocabulary is 0 .. %" PRId64, w->path, i, ids[i],
+                             vocab_size - 1);
+        part[filled++] = htole16((uint16_t)ids[i]);
+        if (filled == 32768 || i + 1 == count) {
+            if (!file_append(w, part, (size_t)filled * 2, e))
+                return false;
+            filled = 0;
+        }
+    }
+    return true;
+}
+
+bool token_file_create(FileWriter *w, const char *path, const int32_t *ids, int64_t count, int64_t vocab_size, Error *e)
+{
+    if (vocab_size > TOKEN_FILE_MAX_VOCAB)
+        return error_set(e, "%s: a vocabulary of %" PRId64 " ids does not fit 16-bit tokens, which can tell %d apart", path,
+                         vocab_size, TOKEN_FILE_MAX_VOCAB);
+    if (!file_create(w, path, e))
+        return false;
+    if (append_header(w, count, e) && append_tokens(w, ids, count, vocab_size, e))
+        return true;
+    file_abandon(w);
+    return false;
+}

@@ -1,0 +1,42 @@
+/* Token files, little-endian, told apart by their first bytes:
+ *
+ *   llm.c, 16 bits     256 x int32 header {20240520, 1, number of tokens, 0 ...}, then uint16 tokens
+ *   llm.c, 32 bits     256 x int32 header {20240801, 7, number of tokens, 0 ...}, then uint32 tokens
+ *   headerless         uint16 tokens from the first byte to the last, as nanoGPT writes them
+ *
+ * (The 16-bit magic read as two tokens would be 55432, 308: no vocabulary in use has an id 55432 but those of 2^16 and more.)
+ * Files are mapped, not read: one of any size costs no memory. */
+#ifndef TALLY_DATA_TOKENFILE_H
+#define TALLY_DATA_TOKENFILE_H
+
+#include "base/error.h"
+#include "base/file.h"
+
+#include <stdint.h>
+
+enum { TOKEN_FILE_MAX_VOCAB = 65536 }; /* what 16 bits can hold */
+
+/* One file's tokens. */
+typedef struct TokenFile {
+    const uint8_t *tokens; /* count x width bytes, not necessarily aligned */
+    int64_t count;         /* tokens, at least 1                           */
+    int width;             /* bytes of a token: 2 or 4                     */
+    int64_t offset;        /* of the first token in the file, in bytes     */
+} TokenFile;
+
+/* Understands the n bytes of a token file, which must stay where they are while *f is used; `name` is for messages. false after
+ * an error: empty, an odd number of bytes, a header cut short, of another version, or one that claims another number of tokens
+ * than there are. */
+bool token_file_parse(TokenFile *f, const uint8_t *bytes, size_t n, const char *name, Error *e);
+
+/* Copies tokens first .. first+count-1, which must exist, to out [count]. Every id is compared with vocab_size: false after an
+ * error that names the file (`name`), the byte offset in it, and the id. */
+bool token_file_read(const TokenFile *f, int64_t first, int64_t count, int64_t vocab_size, int32_t *out, const char *name,
+                     Error *e);
+
+/* Starts a token file at `path` and appends ids[0 .. count), each in [0, vocab_size), vocab_size at most TOKEN_FILE_MAX_VOCAB.
+ * The header is llm.c's; more tokens than its int32 can count go into a headerless file. After true, file_commit(w) or
+ * file_abandon(w) must follow; after false nothing is left of it. */
+bool token_file_create(FileWriter *w, const char *path, const int32_t *ids, int64_t count, int64_t vocab_size, Error *e);
+
+#endif

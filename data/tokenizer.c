@@ -1,0 +1,177 @@
+/* What all kinds of tokenizer share: pieces and decoding, meta.json, and the list of kinds. */
+#include "data/tokenizer.h"
+#include "data/tokenizer_kind.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const TokenizerKind *const kinds[] = {&tokenizer_byte, &tokenizer_char};
+static const char kinds_known[] = "byte, char";
+
+static const TokenizerKind *kind_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(name, kinds[i]->name) == 0)
+            return kinds[i];
+    return NULL;
+}
+
+static Tokenizer *tokenizer_new(const TokenizerKind *kind, Error *e)
+{
+    Tokenizer *t = memory_get(e, 1, sizeof *t, "a tokenizer");
+    if (t)
+        t->kind = kind;
+    return t;
+}
+
+/* Passes a finished tokenizer on, or destroys an unfinished one. */
+static Tokenizer *tokenizer_if(bool good, Tokenizer *t)
+{
+    if (good)
+        return t;
+    tokenizer_destroy(t);
+    return NULL;
+}
+
+Tokenizer *tokenizer_create(const char *name, const uint8_t *text, size_t n, Error *e)
+{
+    const TokenizerKind *kind = kind_find(name);
+    if (!kind) {
+        error_usage(e, "no tokenizer is called \"%.100s\": known are %s", name, kinds_known);
+        return NULL;
+    }
+    Tokenizer *t = tokenizer_new(kind, e);
+    return tokenizer_if(t && kind->learn(t, text, n, e), t);
+}
+
+void tokenizer_destroy(Tokenizer *t)
+{
+    if (!t)
+        return;
+    free(t->bytes);
+    free(t->start);
+    free(t->state);
+    free(t);
+}
+
+bool tokenizer_make_pieces(Tokenizer *t, int64_t vocab_size, size_t total, Error *e)
+{
+    t->vocab_size = vocab_size;
+    t->bytes = memory_get(e, total, 1, "the pieces of the vocabulary");
+    t->start = memory_get(e, (size_t)vocab_size + 1, sizeof *t->start, "the vocabulary");
+    return t->bytes && t->start;
+}
+
+const char *tokenizer_kind(const Tokenizer *t)
+{
+    return t->kind->name;
+}
+
+int64_t tokenizer_vocab_size(const Tokenizer *t)
+{
+    return t->vocab_size;
+}
+
+json_t *tokenizer_to_json(const Tokenizer *t, Error *e)
+{
+    json_t *meta = json_pack("{s:s, s:I}", "tokenizer", t->kind->name, "vocab_size", (json_int_t)t->vocab_size);
+    if (!meta) {
+        error_set(e, "out of host memory for meta.json");
+        return NULL;
+    }
+    if (t->kind->write(t, meta, e))
+        return meta;
+    json_decref(meta);
+    return NULL;
+}
+
+/* Reads the vocabulary into t, whose kind is set, and compares its size with what the file says of it. */
+static bool tokenizer_read(Tokenizer *t, const json_t *meta, Error *e)
+{
+    int64_t vocab_size = 0;
+    if (!json_get_int(meta, "vocab_size", 1, INT32_MAX, &vocab_size, true, e) || !t->kind->read(t, meta, e))
+        return false;
+    if (t->vocab_size != vocab_size)
+        return error_set(e, "vocab_size: is %lld, but the \"%s\" vocabulary in this file has %lld ids", (long long)vocab_size,
+                         t->kind->name, (long long)t->vocab_size);
+    return true;
+}
+
+Tokenizer *tokenizer_from_json(const json_t *meta, const char *path, Error *e)
+{
+    const char *name = "";
+    bool good = json_get_string(meta, "tokenizer", &name, true, e);
+    const TokenizerKind *kind = kind_find(name);
+    if (good && !kind)
+        good = error_set(e, "tokenizer: is \"%.100s\": known are %s", name, kinds_known);
+    Tokenizer *t = good ? tokenizer_new(kind, e) : NULL;
+    good = t && tokenizer_read(t, meta, e);
+    if (!good)
+        error_prefix(e, "%s", path);
+    return tokenizer_if(good, t);
+}
+
+Tokenizer *tokenizer_load(const char *where, Error *e)
+{
+    if (strcmp(where, "byte") == 0)
+        return tokenizer_create("byte", NULL, 0, e);
+    char path[PATH_SIZE];
+    struct stat status;
+    bool folder = stat(where, &status) == 0 && S_ISDIR(status.st_mode);
+    if (folder && !path_join(path, where, "meta.json", e))
+        return NULL;
+    json_t *meta = json_read(folder ? path : where, e);
+    Tokenizer *t = meta ? tokenizer_from_json(meta, folder ? path : where, e) : NULL;
+    json_decref(meta);
+    return t;
+}
+
+bool tokenizer_save(const Tokenizer *t, const char *path, Error *e)
+{
+    json_t *meta = tokenizer_to_json(t, e);
+    bool good = meta && json_write(path, meta, e);
+    json_decref(meta);
+    return good;
+}
+
+bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e)
+{
+    *count = 0;
+    *ids = memory_get(e, n, sizeof **ids, "the token ids of a text");
+    if (*ids && t->kind->encode(t, text, n, *ids, count, e))
+        return true;
+    free(*ids);
+    *ids = NULL;
+    return false;
+}
+
+const uint8_t *tokenizer_piece(const Tokenizer *t, int32_t id, size_t *n)
+{
+    *n = 0;
+    if (id < 0 || id >= t->vocab_size)
+        return NULL;
+    *n = t->start[id + 1] - t->start[id];
+    return t->bytes + t->start[id];
+}
+
+bool tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t count, uint8_t **text, size_t *n, Error *e)
+{
+    size_t total = 0, length;
+    *text = NULL;
+    *n = 0;
+    for (int64_t i = 0; i < count; i++, total += length)
+        if (!tokenizer_piece(t, ids[i], &length))
+            return error_set(e, "token number %lld has the id %d, which is outside the vocabulary 0 .. %lld", (long long)i,
+                             ids[i], (long long)t->vocab_size - 1);
+    if (!(*text = memory_get(e, total + 1, 1, "the text of token ids")))
+        return false;
+    for (int64_t i = 0; i < count; i++, *n += length) {
+        const uint8_t *piece = tokenizer_piece(t, ids[i], &length);
+        memcpy(*text + *n, piece, length);
+    }
+    return true;
+}

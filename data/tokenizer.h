@@ -1,0 +1,64 @@
+/* A tokenizer turns bytes into token ids and back. Ids run from 0 to vocab_size - 1, and every id stands for a fixed string of
+ * bytes, its piece: decoding is putting pieces one after the other. What differs between kinds is how a text is cut into pieces:
+ *
+ *   byte   256 ids, id = byte: for any file at all
+ *   char   one id for every kind of character of the training text, in ascending order of code point; bytes that are not UTF-8
+ * are characters of their own (data/utf8.h), so that nothing is lost
+ *
+ * Encoding and decoding round trip for any bytes. A kind is a file tokenizer_KIND.c with one TokenizerKind
+ * (data/tokenizer_kind.h).
+ *
+ * On disk a tokenizer is meta.json: {"tokenizer": "char", "vocab_size": 65, "characters": [10, 32, ...]}; other fields beside
+ * these
+ * (`tally data prepare` adds counts) are ignored when it is read. */
+#ifndef TALLY_DATA_TOKENIZER_H
+#define TALLY_DATA_TOKENIZER_H
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+struct json_t;
+
+typedef struct Tokenizer Tokenizer;
+
+/* The tokenizer of that kind ("byte" or "char") for text[0 .. n): `char` takes its vocabulary from the text, which may not be
+ * empty. NULL after an error (an unknown kind lists the known ones). Free with tokenizer_destroy. */
+Tokenizer *tokenizer_create(const char *kind, const uint8_t *text, size_t n, Error *e);
+
+/* The tokenizer of a folder with a meta.json, or of a meta.json itself; the plain word "byte" is the byte tokenizer, which needs
+ * no file. Everything in the file is checked: types, ranges, order, duplicates, vocab_size. NULL after an error that names the
+ * file and the field. */
+Tokenizer *tokenizer_load(const char *where, Error *e);
+
+/* The meta.json of a tokenizer as a new JSON object, to which the caller may add fields; NULL after an error. json_decref it. */
+struct json_t *tokenizer_to_json(const Tokenizer *t, Error *e);
+
+/* The tokenizer that a parsed meta.json describes; `path` is for messages. NULL after an error. */
+Tokenizer *tokenizer_from_json(const struct json_t *meta, const char *path, Error *e);
+
+/* Writes meta.json (and nothing but the tokenizer in it) to the file `path`, atomically. false after an error. */
+bool tokenizer_save(const Tokenizer *t, const char *path, Error *e);
+
+/* NULL is fine. */
+void tokenizer_destroy(Tokenizer *t);
+
+/* "byte" or "char". */
+const char *tokenizer_kind(const Tokenizer *t);
+
+/* Number of ids; never more than INT32_MAX. */
+int64_t tokenizer_vocab_size(const Tokenizer *t);
+
+/* Encodes text[0 .. n): *ids is a new array of *count ids (free it). n = 0 gives no ids. false after an error: a character that
+ * is not in the vocabulary is named with its code point and its byte offset. */
+bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e);
+
+/* Decodes ids[0 .. count): *text is a new array of *n bytes (free it), with a zero byte after them that *n doesn't count. false
+ * after an error: an id outside [0, vocab_size) is named with its position. */
+bool tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t count, uint8_t **text, size_t *n, Error *e);
+
+/* The bytes of one id and, in *n, their number: for printing tokens as they come. They belong to the tokenizer. A character of
+ * the text may be spread over several pieces (byte). NULL, with *n = 0, when id is outside [0, vocab_size). */
+const uint8_t *tokenizer_piece(const Tokenizer *t, int32_t id, size_t *n);
+
+#endif

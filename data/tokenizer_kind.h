@@ -1,0 +1,31 @@
+/* The inside of a tokenizer, for the files that implement a kind. */
+#ifndef TALLY_DATA_TOKENIZER_KIND_H
+#define TALLY_DATA_TOKENIZER_KIND_H
+
+#include "data/tokenizer.h"
+
+/* What makes a kind: its functions fill a Tokenizer or read one. Those that return bool have recorded an error when they return
+ * false. */
+typedef struct TokenizerKind {
+    const char *name;
+    bool (*learn)(Tokenizer *t, const uint8_t *text, size_t n, Error *e); /* vocabulary from a text         */
+    bool (*read)(Tokenizer *t, const struct json_t *meta, Error *e);      /* vocabulary from meta.json      */
+    bool (*write)(const Tokenizer *t, struct json_t *meta, Error *e);     /* the kind's fields of meta.json */
+    /* text -> ids; ids has room for n, the most there can be. Sets *count. */
+    bool (*encode)(const Tokenizer *t, const uint8_t *text, size_t n, int32_t *ids, int64_t *count, Error *e);
+} TokenizerKind;
+
+struct Tokenizer {
+    const TokenizerKind *kind;
+    int64_t vocab_size;
+    uint8_t *bytes; /* all pieces, one after the other                                               */
+    size_t *start;  /* [vocab_size + 1]: piece i is bytes[start[i] .. start[i + 1])                  */
+    void *state;    /* what the kind needs to encode: one block of memory, freed with the tokenizer  */
+};
+
+extern const TokenizerKind tokenizer_byte, tokenizer_char;
+
+/* Makes room for vocab_size pieces of `total` bytes altogether: sets vocab_size, bytes, start (zeroed). false after an error. */
+bool tokenizer_make_pieces(Tokenizer *t, int64_t vocab_size, size_t total, Error *e);
+
+#endif

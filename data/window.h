@@ -1,0 +1,14 @@
+/* One row of a batch: T inputs and the T targets that follow them. */
+#ifndef TALLY_DATA_WINDOW_H
+#define TALLY_DATA_WINDOW_H
+
+#include "data/stream.h"
+
+enum { TARGET_IGNORED = -1 };
+
+/* Reads tokens start .. start+count of the stream: tokens [T] gets the first `count`, targets [T] the same shifted by one; what
+ * is left of the row, count <= T, is filled with tokens 0 and targets -1. count = 0 reads nothing. false after an error. */
+bool window_read(const TokenStream *s, int64_t start, int64_t count, int64_t block_size, int64_t vocab_size, int32_t *tokens,
+                 int32_t *targets, Error *e);
+
+#endif
