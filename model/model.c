@@ -1,0 +1,245 @@
+/* Building a model: declare every tensor, rehearse a step of everything on the dry device, pack, allocate. See model.h. */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+ModelRun model_run_default(void)
+{
+    return (ModelRun){.training = true, .grad_clip = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+}
+
+/* ---- Declarations -------------------------------------------------------------------------------------------------- */
+
+/* A declaration that remembers failure, so that the lists below read as tables. */
+typedef struct Declare {
+    Plan *plan;
+    Error *e;
+    Category category;
+    int layer;
+} Declare;
+
+static void tensor_declare(const Declare *d, Tensor *slot, const char *name, DType dtype, int ndim, const int64_t *shape)
+{
+    if (!d->e->set)
+        plan_tensor(d->plan, slot, d->category, name, d->layer, dtype, ndim, shape, d->e);
+}
+
+static void matrix(const Declare *d, Tensor *slot, const char *name, int64_t rows, int64_t width)
+{
+    tensor_declare(d, slot, name, DTYPE_F32, 2, (int64_t[]){rows, width});
+}
+
+static void block_declare(Model *m, Declare d, BlockActs *s, int64_t N)
+{
+    const ModelConfig *f = &m->config;
+    int64_t C = f->n_embd, hd = C / f->n_head, F = f->n_inner, qkv = (f->n_head + 2 * f->n_kv_head) * hd;
+    d.category = CATEGORY_ACTIVATIONS;
+    matrix(&d, &s->x_in, "x_in", N, C);
+    matrix(&d, &s->ln_1, "ln_1", N, C);
+    matrix(&d, &s->stat_1, "stat_1", N, 2);
+    matrix(&d, &s->qkv, "qkv", N, qkv);
+    matrix(&d, &s->att, "att", N, f->n_head * hd);
+    tensor_declare(&d, &s->lse, "lse", DTYPE_F32, 3, (int64_t[]){m->run.batch_size, f->n_head, m->run.block_size});
+    matrix(&d, &s->x_mid, "x_mid", N, C);
+    matrix(&d, &s->ln_2, "ln_2", N, C);
+    matrix(&d, &s->stat_2, "stat_2", N, 2);
+    matrix(&d, &s->fc, "fc", N, F);
+    matrix(&d, &s->act, "act", N, F);
+    matrix(&d, &s->att_branch, "att_branch", N, C);
+    matrix(&d, &s->mlp_branch, "mlp_branch", N, C);
+}
+
+static void block_gradients_declare(Model *m, Declare d, BlockGrads *g, int64_t N)
+{
+    const ModelConfig *f = &m->config;
+    int64_t C = f->n_embd, hd = C / f->n_head;
+    d.category = CATEGORY_ACTIVATION_GRADIENTS;
+    if (f->dropout > 0) {
+        matrix(&d, &g->mlp_branch, "d_mlp_branch", N, C);
+        matrix(&d, &g->att_branch, "d_att_branch", N, C);
+    }
+    matrix(&d, &g->fc, "d_fc", N, f->n_inner);
+    matrix(&d, &g->ln_2, "d_ln_2", N, C);
+    matrix(&d, &g->att, "d_att", N, f->n_head * hd);
+    matrix(&d, &g->qkv, "d_qkv", N, (f->n_head + 2 * f->n_kv_head) * hd);
+    matrix(&d, &g->ln_1, "d_ln_1", N, C);
+}
+
+static void batch_declare(Model *m, Declare d)
+{
+    int64_t B = m->run.batch_size, T = m->run.block_size, N = B * T, C = m->config.n_embd;
+    int64_t rows = N < m->run.head_rows ? N : m->run.head_rows;
+    d.category = CATEGORY_DATA;
+    tensor_declare(&d, &m->tokens, "tokens", DTYPE_I32, 2, (int64_t[]){B, T});
+    tensor_declare(&d, &m->targets, "targets", DTYPE_I32, 1, (int64_t[]){N});
+    for (d.layer = 0; d.layer < m->config.n_layer; d.layer++) {
+        block_declare(m, d, &m->acts[d.layer], N);
+        if (m->run.training)
+            block_gradients_declare(m, d, &m->grad[d.layer], N);
+    }
+    d.layer = -1;
+    d.category = CATEGORY_ACTIVATIONS;
+    matrix(&d, &m->x_final, "x_final", N, C);
+    matrix(&d, &m->ln_f_out, "ln_f_out", N, C);
+    matrix(&d, &m->stat_f, "stat_f", N, 2);
+    tensor_declare(&d, &m->losses, "losses", DTYPE_F32, 1, (int64_t[]){N});
+    d.category = CATEGORY_LOGITS;
+    matrix(&d, &m->logits, "logits", rows, model_config_padded_vocab(&m->config));
+    d.category = CATEGORY_ACTIVATION_GRADIENTS;
+    if (m->run.training) {
+        matrix(&d, &m->dln_f_out, "d_ln_f_out", N, C);
+        matrix(&d, &m->dx, "d_x", N, C);
+    }
+}
+
+static void decoder_declare(Model *m, Declare d)
+{
+    const ModelConfig *f = &m->config;
+    Decoder *s = &m->decoder;
+    int64_t chunk = f->block_size < DECODE_CHUNK ? f->block_size : DECODE_CHUNK, S = m->run.sample_size, N = S * chunk;
+    int64_t C = f->n_embd, hd = C / f->n_head;
+    d.category = CATEGORY_DATA;
+    tensor_declare(&d, &s->tokens, "sample_tokens", DTYPE_I32, 2, (int64_t[]){S, chunk});
+    d.category = CATEGORY_ACTIVATIONS;
+    tensor_declare(&d, &s->cache, "sample_cache", DTYPE_F32, 4, (int64_t[]){f->n_layer, S, f->block_size, 2 * f->n_kv_head * hd});
+    matrix(&d, &s->x, "sample_x", N, C);
+    matrix(&d, &s->norm, "sample_norm", N, C);
+    matrix(&d, &s->stat, "sample_stat", N, 2);
+    matrix(&d, &s->qkv, "sample_qkv", N, (f->n_head + 2 * f->n_kv_head) * hd);
+    matrix(&d, &s->att, "sample_att", N, f->n_head * hd);
+    matrix(&d, &s->branch, "sample_branch", N, C);
+    matrix(&d, &s->fc, "sample_fc", N, f->n_inner);
+    matrix(&d, &s->act, "sample_act", N, f->n_inner);
+    d.category = CATEGORY_LOGITS;
+    matrix(&d, &s->logits, "sample_logits", S, model_config_padded_vocab(f));
+}
+
+static bool step_declare(Model *m, Error *e)
+{
+    Declare d = {&m->plan, e, CATEGORY_DATA, -1};
+    m->acts = memory_get(e, (size_t)m->config.n_layer, sizeof *m->acts, "the activations' list");
+    m->grad = memory_get(e, (size_t)m->config.n_layer, sizeof *m->grad, "the activation gradients' list");
+    if (!m->acts || !m->grad)
+        return false;
+    tensor_declare(&d, &m->state, "step_state", DTYPE_I32, 1, (int64_t[]){sizeof(StepState) / 4});
+    if (m->run.batch_size)
+        batch_declare(m, d);
+    if (m->run.sample_size)
+        decoder_declare(m, d);
+    return !e->set;
+}
+
+/* ---- Rehearsal ----------------------------------------------------------------------------------------------------- */
+
+/* One step of everything that the run may do. What it touches, and when, is all that the plan knows. */
+static void rehearse(Model *m)
+{
+    Ctx *c = &m->ctx;
+    if (m->run.training && m->run.batch_size) {
+        model_gradients_zero(m);
+        c->phase = PHASE_FORWARD;
+        copy_in(c, m->state, NULL);
+        copy_in(c, m->tokens, NULL);
+        copy_in(c, m->targets, NULL);
+        model_forward_backward(m);
+        model_update(m);
+        copy_out(c, NULL, m->state);
+    }
+    if (m->run.batch_size) {
+        c->phase = PHASE_EVALUATION;
+        copy_in(c, m->state, NULL);
+        copy_in(c, m->tokens, NULL);
+        copy_in(c, m->targets, NULL);
+        model_evaluate(m);
+        copy_out(c, NULL, m->state);
+        copy_out(c, NULL, m->losses);
+    }
+    if (m->run.sample_size) {
+        c->phase = PHASE_SAMPLING;
+        copy_in(c, m->state, NULL);
+        copy_in(c, m->decoder.tokens, NULL);
+        int64_t chunk = m->decoder.tokens.shape[1];
+        model_decode(m, chunk, m->config.block_size - chunk);
+        if (chunk > 1)
+            model_decode(m, 1, m->config.block_size - 1);
+        copy_out(c, NULL, m->decoder.logits);
+    }
+}
+
+static bool run_check(const Model *m, Error *e)
+{
+    const ModelRun *r = &m->run;
+    if (r->batch_size < 0 || (r->training && r->batch_size < 1))
+        return error_usage(e, "batch_size: is %lld; needs to be 1 or more", (long long)r->batch_size);
+    if (r->batch_size && (r->block_size < 1 || r->block_size > m->config.block_size))
+        return error_usage(e, "block_size: is %lld; needs to be 1 to %lld, the positions that the model has",
+                           (long long)r->block_size, (long long)m->config.block_size);
+    if (r->head_rows < 0 || r->sample_size < 0)
+        return error_usage(e, "head_rows and the number of samples need to be 0 or more");
+    if (!(r->grad_clip >= 0) || !(r->eps > 0) || !(r->weight_decay >= 0))
+        return error_usage(e, "grad_clip %g, eps %g, weight_decay %g: need to be >= 0, > 0, >= 0", r->grad_clip, r->eps,
+                           r->weight_decay);
+    if (!(r->beta1 >= 0 && r->beta1 < 1 && r->beta2 >= 0 && r->beta2 < 1))
+        return error_usage(e, "beta1 %g, beta2 %g: need to be at least 0 and less than 1", r->beta1, r->beta2);
+    int64_t rows;
+    if (!product_fits(r->batch_size, r->block_size, &rows) || rows > INT64_C(1) << 40)
+        return error_usage(e, "batch_size %lld x block_size %lld is too large", (long long)r->batch_size,
+                           (long long)r->block_size);
+    return true;
+}
+
+bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const Target *target, Error *e)
+{
+    *m = (Model){.config = *config, .run = *run};
+    if (m->run.head_rows == 0)
+        m->run.head_rows = HEAD_ROWS;
+    if (!model_config_check(config, e) || !run_check(m, e))
+        return false;
+    m->adam = (AdamW){.beta1 = run->beta1, .beta2 = run->beta2, .eps = (float)run->eps, .weight_decay = (float)run->weight_decay};
+    if (!model_declare_weights(m, e) || !step_declare(m, e))
+        return false;
+    m->ctx = (Ctx){.device = dry_device(), .target = *target, .error = e, .layer = -1, .dry = &m->plan.log};
+    rehearse(m);
+    plan_hold(&m->plan, &m->state);
+    plan_hold(&m->plan, &m->decoder.cache);
+    return !e->set && plan_pack(&m->plan, &m->workspace, e);
+}
+
+/* ---- Allocation ---------------------------------------------------------------------------------------------------- */
+
+bool model_allocate(Model *m, const Device *device, Error *e)
+{
+    m->ctx.device = device;
+    m->ctx.error = e;
+    m->persistent = device->memory_take(m->plan.persistent_bytes, "the persistent arena (weights, gradients, moments)", e);
+    m->step = m->persistent ? device->memory_take(m->plan.step_bytes, "the step arena (activations, workspace, data)", e) : NULL;
+    if (!m->step)
+        return false;
+    plan_bind(&m->plan, m->persistent, m->step);
+    Tensor *range[] = {&m->values, &m->grads, &m->m, &m->v};
+    size_t member[] = {offsetof(Weight, value), offsetof(Weight, grad), offsetof(Weight, m), offsetof(Weight, v)};
+    for (int i = 0; i < 4; i++)
+        if (tensor_present(*range[i]))
+            range[i]->data = ((Tensor *)((char *)m->weight[0] + member[i]))->data;
+    m->ctx.workspace = m->workspace.data;
+    m->ctx.workspace_bytes = tensor_bytes(m->workspace);
+    m->ctx.state = m->state.data;
+    return true;
+}
+
+void model_free(Model *m)
+{
+    if (m->persistent)
+        m->ctx.device->memory_give(m->persistent, m->plan.persistent_bytes);
+    if (m->step)
+        m->ctx.device->memory_give(m->step, m->plan.step_bytes);
+    plan_free(&m->plan);
+    free(m->block);
+    free(m->weight);
+    free(m->decay);
+    free(m->acts);
+    free(m->grad);
+    *m = (Model){0};
+}

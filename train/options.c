@@ -1,0 +1,360 @@
+/* See options.h. */
+#include "train/options.h"
+
+#include "base/args.h"
+#include "base/json.h"
+#include "train/schedule.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum OptionType { OPTION_TEXT, OPTION_FLAG, OPTION_INT, OPTION_NUMBER, OPTION_BYTES, OPTION_HEADING } OptionType;
+
+typedef struct OptionRow {
+    const char *name; /* with underscores; the command line's dashes are made from them */
+    OptionType type;
+    size_t offset;
+    double min, max;
+    const char *arg, *help;
+    bool place; /* says where things are, not what is computed: not stored with a run */
+} OptionRow;
+
+#define AT(field) offsetof(TrainOptions, field)
+#define HEADING(text)                                                                                                            \
+    {                                                                                                                            \
+        .type = OPTION_HEADING, .help = text                                                                                     \
+    }
+#define TEXT(field, arg, help)                                                                                                   \
+    {                                                                                                                            \
+#field, OPTION_TEXT, AT(field), 0, 0, arg, help, false                                                                   \
+    }
+#define PLACE(field, arg, help)                                                                                                  \
+    {                                                                                                                            \
+#field, OPTION_TEXT, AT(field), 0, 0, arg, help, true                                                                    \
+    }
+#define FLAG(field, help)                                                                                                        \
+    {                                                                                                                            \
+#field, OPTION_FLAG, AT(field), 0, 1, NULL, help, false                                                                  \
+    }
+#define HINT(field, help)                                                                                                        \
+    {                                                                                                                            \
+#field, OPTION_FLAG, AT(field), 0, 1, NULL, help, true                                                                   \
+    }
+#define INT(field, low, high, help)                                                                                              \
+    {                                                                                                                            \
+#field, OPTION_INT, AT(field), low, high, "N", help, false                                                               \
+    }
+#define NUMBER(field, low, high, help)                                                                                           \
+    {                                                                                                                            \
+#field, OPTION_NUMBER, AT(field), low, high, "X", help, false                                                            \
+    }
+
+/* clang-format off */
+static const OptionRow table[] = {
+    HEADING("Where things are:"),
+    PLACE(data, "DIR", "tokens: DIR/train.bin and DIR/val.bin (several shards by *train*.bin), DIR/meta.json for the tokenizer"),
+    PLACE(out_dir, "DIR", "checkpoints (DIR/step-N), log.jsonl"),
+    PLACE(config, "FILE", "settings from a JSON object, names as here; flags override it"),
+    PLACE(init_from, "DIR", "start from the weights of a checkpoint, ours or Hugging Face's"),
+    HINT(resume, "go on from the latest whole checkpoint in --out-dir, bit for bit"),
+    HEADING("Model:"),
+    TEXT(model, "NAME", "preset: gpt2, gpt2-medium, gpt2-large, gpt2-xl, shakespeare-char, shakespeare-cpu, nano"),
+    INT(n_layer, 0, 4096, "layers"),
+    INT(n_head, 0, 65536, "heads"),
+    INT(n_embd, 0, 1 << 24, "channels"),
+    INT(vocab_size, 0, INT32_MAX, "vocabulary; default: the tokenizer's, else the preset's"),
+    INT(vocab_multiple, 0, 1 << 20, "pad the vocabulary to a multiple of this; padded ids are never sampled nor exported"),
+    NUMBER(dropout, -1, 0.999, "dropout probability; -1: the preset's"),
+    FLAG(no_bias, "no biases in linear layers and norms"),
+    HEADING("Batch:"),
+    INT(batch_size, 1, 1 << 30, "sequences of a micro-batch"),
+    INT(block_size, 0, 1 << 30, "positions of a sequence; default: all that the model has"),
+    INT(gradient_accumulation_steps, 1, 1 << 24, "micro-batches of an optimizer step"),
+    INT(head_rows, 0, 1 << 30, "rows of logits that exist at once; 0: the default"),
+    HEADING("Schedule and optimizer (AdamW; decay on matrices only):"),
+    INT(max_iters, 0, INT64_MAX, "optimizer steps"),
+    INT(epochs, 0, 1 << 30, "end after this many passes over the data instead"),
+    TEXT(schedule, "KIND", "cosine, linear, wsd (warm-up, stable, decay) or constant"),
+    NUMBER(learning_rate, 0, 1e6, "peak learning rate"),
+    NUMBER(min_lr, -1, 1e6, "final learning rate; -1: a tenth of the peak"),
+    INT(warmup_iters, -1, INT64_MAX, "W steps of lr (s+1)/W, as llm.c has it (nanoGPT divides by W+1); -1: 100 or a tenth of the run"),
+    INT(lr_decay_iters, -1, INT64_MAX, "step at which min_lr is reached; -1: max_iters"),
+    NUMBER(decay_fraction, 0, 1, "wsd: the share of the run that decays"),
+    NUMBER(weight_decay, 0, 1e6, "decoupled, scaled by the learning rate"),
+    NUMBER(beta1, 0, 1, "decay of the first moment"),
+    NUMBER(beta2, 0, 1, "decay of the second moment"),
+    NUMBER(eps, 0, 1, "added to the root of the second moment"),
+    NUMBER(grad_clip, 0, 1e30, "largest global gradient norm; 0: no clipping"),
+    INT(max_skips, 0, 1 << 30, "steps in a row that may be skipped for a non-finite gradient before the run stops"),
+    HEADING("What happens when:"),
+    INT(log_interval, 1, 1 << 30, "a line every N steps (log.jsonl has every step)"),
+    INT(eval_interval, 0, 1 << 30, "validation loss every N steps and at the end; 0: never"),
+    INT(eval_iters, 0, 1 << 30, "batches of an evaluation, drawn at random; 0: the whole split"),
+    INT(sample_interval, 0, 1 << 30, "text every N steps; 0: never"),
+    INT(sample_tokens, 1, 1 << 24, "its length"),
+    TEXT(prompt, "TEXT", "what it begins with"),
+    INT(checkpoint_interval, 0, 1 << 30, "checkpoint every N steps; 0: at the end and on SIGINT or SIGTERM only"),
+    INT(keep, 1, 1 << 20, "checkpoints to keep, beside the best"),
+    FLAG(overfit, "train on the first micro-batches again and again: the loss must go to 0"),
+    HEADING("Machine:"),
+    TEXT(device, "NAME", "cpu"),
+    INT(threads, 0, 4096, "threads; 0: one per core"),
+    INT(seed, 0, INT64_MAX, "of weights, data order, dropout and samples"),
+    {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
+    HINT(quiet, "no lines per step"),
+    HINT(verbose, "the memory plan per layer"),
+};
+/* clang-format on */
+
+enum { ROWS = sizeof table / sizeof *table, KEY_BASE = 1000 };
+
+TrainOptions train_options_default(void)
+{
+    TrainOptions o = {
+        .device = "cpu",
+        .schedule = "cosine",
+        .model = "shakespeare-cpu",
+        .out_dir = "out",
+        .prompt = "\n",
+        .seed = 1337,
+        .dropout = -1,
+        .batch_size = 12,
+        .gradient_accumulation_steps = 1,
+        .max_iters = 2000,
+        .warmup_iters = -1,
+        .lr_decay_iters = -1,
+        .learning_rate = 1e-3,
+        .min_lr = -1,
+        .decay_fraction = 0.2,
+        .weight_decay = 0.1,
+        .beta1 = 0.9,
+        .beta2 = 0.99,
+        .eps = 1e-8,
+        .grad_clip = 1,
+        .max_skips = 10,
+        .log_interval = 10,
+        .eval_interval = 250,
+        .eval_iters = 20,
+        .sample_tokens = 200,
+        .keep = 3,
+    };
+    return o;
+}
+
+/* ---- One value ----------------------------------------------------------------------------------------------------- */
+
+bool bytes_parse(const char *text, double *bytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || !(value >= 0) || !isfinite(value))
+        return false;
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (unit) {
+        value *= pow(1024, (double)(unit - units + 1));
+        end++;
+        if (end[0] == 'i' && end[1] == 'B')
+            end += 2;
+    } else if (*end == 'B') {
+        end++;
+    }
+    *bytes = value;
+    return *end == 0;
+}
+
+static bool value_set(TrainOptions *o, const OptionRow *r, const char *text, Error *e)
+{
+    void *at = (char *)o + r->offset;
+    char *end = NULL;
+    errno = 0;
+    if (r->type == OPTION_FLAG) {
+        *(bool *)at = true;
+    } else if (r->type == OPTION_TEXT) {
+        if (strlen(text) >= sizeof(OptionText))
+            return error_usage(e, "%s: longer than %zu bytes", r->name, sizeof(OptionText) - 1);
+        strcpy(at, text);
+    } else if (r->type == OPTION_INT) {
+        long long value = strtoll(text, &end, 10);
+        if (end == text || *end || errno || (double)value < r->min || (double)value > r->max)
+            return error_usage(e, "%s: '%s' is not a whole number from %.0f to %.0f", r->name, text, r->min, r->max);
+        *(int64_t *)at = value;
+    } else {
+        double value = 0;
+        bool ok = r->type == OPTION_BYTES ? bytes_parse(text, &value) : (value = strtod(text, &end), end != text && !*end);
+        if (!ok || !(value >= r->min && value <= r->max))
+            return error_usage(
+                e, r->type == OPTION_BYTES ? "%s: '%s' is not a size like 4GiB" : "%s: '%s' is not a number from %g to %g",
+                r->name, text, r->min, r->max);
+        *(double *)at = value;
+    }
+    return true;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------------------- */
+
+static const OptionRow *row_find(const char *name)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (table[i].name && !strcmp(table[i].name, name))
+            return &table[i];
+    return NULL;
+}
+
+static bool json_value_set(TrainOptions *o, const OptionRow *r, const json_t *object, Error *e)
+{
+    void *at = (char *)o + r->offset;
+    const char *text = NULL;
+    if (r->type == OPTION_FLAG)
+        return json_get_bool(object, r->name, at, true, e);
+    if (r->type == OPTION_INT)
+        return json_get_int(object, r->name, (int64_t)r->min, r->max >= 9e18 ? INT64_MAX : (int64_t)r->max, at, true, e);
+    if (r->type == OPTION_NUMBER || (r->type == OPTION_BYTES && json_is_number(json_object_get(object, r->name))))
+        return json_get_double(object, r->name, r->min, r->max, at, true, e);
+    return json_get_string(object, r->name, &text, true, e) && value_set(o, r, text, e);
+}
+
+bool train_options_from_json(TrainOptions *o, const json_t *object, const char *where, Error *e)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value)
+    {
+        const OptionRow *r = row_find(name);
+        if (!r)
+            return error_usage(e, "%s: there is no setting '%s'; `tally train --help` lists them", where, name);
+        if (!json_value_set(o, r, object, e)) {
+            e->usage = true;
+            return error_prefix(e, "%s", where);
+        }
+    }
+    return true;
+}
+
+json_t *train_options_to_json(const TrainOptions *o)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < ROWS; i++) {
+        const OptionRow *r = &table[i];
+        const void *at = (const char *)o + r->offset;
+        json_t *value = NULL;
+        if (r->type == OPTION_HEADING || r->place)
+            continue;
+        if (r->type == OPTION_TEXT)
+            value = json_string(at);
+        else if (r->type == OPTION_FLAG)
+            value = json_boolean(*(const bool *)at);
+        else if (r->type == OPTION_INT)
+            value = json_integer(*(const int64_t *)at);
+        else
+            value = json_real(*(const double *)at);
+        json_object_set_new(object, r->name, value);
+    }
+    return object;
+}
+
+/* ---- Command line -------------------------------------------------------------------------------------------------- */
+
+typedef struct Parse {
+    TrainOptions *options;
+    Error *error;
+    bool only_config; /* first round: look for --config and nothing else */
+} Parse;
+
+static error_t option_take(int key, char *arg, struct argp_state *state)
+{
+    Parse *p = state->input;
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "'%s' is not a flag", arg);
+    if (key < KEY_BASE || key >= KEY_BASE + ROWS)
+        return ARGP_ERR_UNKNOWN;
+    const OptionRow *r = &table[key - KEY_BASE];
+    if (p->only_config && strcmp(r->name, "config") && strcmp(r->name, "resume") && strcmp(r->name, "out_dir"))
+        return 0;
+    value_set(p->options, r, arg, p->error);
+    return 0;
+}
+
+static bool argp_run(Parse *p, int argc, char **argv)
+{
+    static char names[ROWS][48];
+    static struct argp_option options[ROWS + 1];
+    for (int i = 0; i < ROWS; i++) {
+        const OptionRow *r = &table[i];
+        if (r->type == OPTION_HEADING) {
+            options[i] = (struct argp_option){.doc = r->help, .group = i + 1};
+            continue;
+        }
+        strcpy(names[i], r->name);
+        for (char *s = names[i]; *s; s++)
+            *s = *s == '_' ? '-' : *s;
+        options[i] = (struct argp_option){.name = names[i], .key = KEY_BASE + i, .arg = r->arg, .doc = r->help};
+    }
+    static const struct argp argp = {
+        .options = options,
+        .parser = option_take,
+        .doc = "Trains a GPT on token files. Prints the memory plan before it takes any memory.\v"
+               "A first run:  tally data prepare book.txt --tokenizer char --out book && tally train --data book --out-dir run",
+    };
+    return argp_parse(&argp, argc, argv, 0, NULL, p) == 0 && !p->error->set;
+}
+
+static bool config_read(TrainOptions *o, Error *e)
+{
+    json_t *object = json_read(o->config, e);
+    bool ok = object && train_options_from_json(o, object, o->config, e);
+    e->usage |= !ok;
+    json_decref(object);
+    return ok;
+}
+
+bool train_options_parse(TrainOptions *o, int argc, char **argv, Error *e)
+{
+    args_dashes(argc, argv);
+    Parse first = {o, e, true}, second = {o, e, false};
+    if (!argp_run(&first, argc, argv) || (o->config[0] && !config_read(o, e)))
+        return false;
+    return argp_run(&second, argc, argv);
+}
+
+/* ---- What depends on what ------------------------------------------------------------------------------------------ */
+
+bool train_options_resolve(TrainOptions *o, Error *e)
+{
+    ScheduleKind kind;
+    if (!schedule_kind_parse(o->schedule, &kind))
+        return error_usage(e, "schedule: '%s' is none of cosine, linear, wsd, constant", o->schedule);
+    if (o->min_lr < 0)
+        o->min_lr = o->learning_rate / 10;
+    if (o->lr_decay_iters < 0)
+        o->lr_decay_iters = o->max_iters;
+    if (o->warmup_iters < 0)
+        o->warmup_iters = o->lr_decay_iters / 10 < 100 ? o->lr_decay_iters / 10 : 100;
+    if (o->max_iters > 0 && o->warmup_iters > 0 && o->warmup_iters >= o->lr_decay_iters)
+        return error_usage(e, "warmup_iters: is %lld; needs to be less than lr_decay_iters, %lld", (long long)o->warmup_iters,
+                           (long long)o->lr_decay_iters);
+    if (o->min_lr > o->learning_rate)
+        return error_usage(e, "min_lr: is %g; needs to be at most learning_rate, %g", o->min_lr, o->learning_rate);
+    if (strcmp(o->device, "cpu") != 0)
+        return error_usage(e, "device: there is no '%s' in this build; cpu is", o->device);
+    return true;
+}
+
+void train_options_model(const TrainOptions *o, ModelConfig *config)
+{
+    if (o->n_embd && o->n_embd != config->n_embd) {
+        config->n_inner = 4 * o->n_embd;
+        config->n_embd = o->n_embd;
+    }
+    config->n_layer = o->n_layer ? o->n_layer : config->n_layer;
+    if (o->n_head)
+        config->n_head = config->n_kv_head = o->n_head;
+    config->vocab_size = o->vocab_size ? o->vocab_size : config->vocab_size;
+    config->vocab_multiple = o->vocab_multiple ? o->vocab_multiple : config->vocab_multiple;
+    config->dropout = o->dropout >= 0 ? o->dropout : config->dropout;
+    config->bias = config->bias && !o->no_bias;
+}

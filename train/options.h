@@ -1,0 +1,63 @@
+/* All settings of a training run in one table (options.c): from it come the command line, the JSON configuration file, what is
+ * printed back, what the log and the checkpoint store. A setting has one name everywhere: `--learning-rate` and
+ * `--learning_rate` on the command line, "learning_rate" in a file.
+ *
+ * Precedence, low to high: default, model preset, checkpoint being resumed, --config FILE, command line. */
+#ifndef TALLY_TRAIN_OPTIONS_H
+#define TALLY_TRAIN_OPTIONS_H
+
+#include "base/file.h"
+#include "model/model.h"
+
+#include <jansson.h>
+
+typedef char OptionText[1024];
+
+typedef struct TrainOptions {
+    OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
+    bool resume, quiet, verbose;
+    int64_t seed, threads;
+    double mem_cap; /* bytes; 0: what the machine has */
+
+    /* Model: 0 (or -1 for dropout) means "as the preset says". */
+    int64_t n_layer, n_head, n_embd, vocab_size, vocab_multiple;
+    double dropout;
+    bool no_bias;
+
+    /* Batch. */
+    int64_t batch_size, block_size, gradient_accumulation_steps, head_rows;
+
+    /* Schedule and optimizer. -1: derived, see options_resolve. */
+    int64_t max_iters, epochs, warmup_iters, lr_decay_iters;
+    double learning_rate, min_lr, decay_fraction, weight_decay, beta1, beta2, eps, grad_clip;
+    int64_t max_skips;
+
+    /* What happens when. */
+    int64_t eval_interval, eval_iters, log_interval, sample_interval, sample_tokens, checkpoint_interval, keep;
+    bool overfit;
+} TrainOptions;
+
+TrainOptions train_options_default(void);
+
+/* Reads the command line of `tally train` on top of *o: --config FILE first, wherever it stands, then the flags. --help and
+ * --version exit. False with a message (usage) for an unknown flag, a bad value, a bad file. */
+bool train_options_parse(TrainOptions *o, int argc, char **argv, Error *e);
+
+/* Takes settings from an object as options_to_json makes it or as a --config file has it. Unknown names are refused;
+ * `where` is for messages. */
+bool train_options_from_json(TrainOptions *o, const json_t *object, const char *where, Error *e);
+
+/* Every setting but those that say where things are (data, out_dir, config, resume); a new reference, NULL when out of memory. */
+json_t *train_options_to_json(const TrainOptions *o);
+
+/* Fills in what depends on other settings (min_lr = learning_rate / 10, lr_decay_iters = max_iters, warm-up) and refuses
+ * combinations that make no sense (warm-up not shorter than the run, ...). */
+bool train_options_resolve(TrainOptions *o, Error *e);
+
+/* The model that the options describe, on top of `base` (a preset, or the configuration of --init-from). */
+void train_options_model(const TrainOptions *o, ModelConfig *config);
+
+/* "4GiB", "512MiB", "1.5G", "1000000": bytes, with K, M, G, T powers of 1024 with or without iB. */
+bool bytes_parse(const char *text, double *bytes);
+
+#endif
