@@ -93,22 +93,19 @@ bool path_join(char out[PATH_SIZE], const char *dir, const char *name, Error *e)
 
 /* ---- Writing ------------------------------------------------------------------------------------------------------- */
 
-static long fault_number(const char *variable)
-{
-    const char *text = getenv(variable);
-    return text ? atol(text) : 0;
-}
-
 /* Called before each call that changes the disk. True: this is the one that the tests want to fail (errno says how).
  * For a write of n bytes to fd, half of them are put down first. The count is the only state here, and atomic. */
 static bool fault_due(int fd, const void *bytes, size_t n)
 {
     static atomic_long calls;
+    const char *full_text = getenv("TALLY_FAULT_WRITE"), *kill_text = getenv("TALLY_FAULT_KILL");
+    if (!full_text && !kill_text)
+        return false;
     long call = atomic_fetch_add(&calls, 1) + 1;
-    bool full = call == fault_number("TALLY_FAULT_WRITE"), kill_now = call == fault_number("TALLY_FAULT_KILL");
-    if ((full || kill_now) && n > 1 && write(fd, bytes, n / 2) < 0)
+    bool full = full_text && call == atol(full_text), killed = kill_text && call == atol(kill_text);
+    if ((full || killed) && n > 1 && write(fd, bytes, n / 2) < 0)
         return true;
-    if (kill_now)
+    if (killed)
         raise(SIGKILL);
     errno = ENOSPC;
     return full;

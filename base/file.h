@@ -6,9 +6,9 @@
  * Writing: into PATH.tmp, then fsync, close, rename to PATH, fsync of the folder. Before the rename the old file is
  * whole, after it the new one is; a failure on the way removes PATH.tmp and reports path and cause.
  *
- * Faults for tests: with TALLY_FAULT_WRITE=N in the environment the N-th of a process's calls that change the disk
- * (write, fsync, rename; counted from 1) fails with ENOSPC, as on a full disk; with TALLY_FAULT_KILL=N the process
- * kills itself there. Either way a write has by then put down half of its bytes. */
+ * Faults for tests: with TALLY_FAULT_WRITE=N in the environment the N-th of the process's calls that change the disk
+ * (write, fsync, rename; counted from 1, while the variable is set) fails with ENOSPC, as on a full disk; with
+ * TALLY_FAULT_KILL=N the process kills itself there. Either way a write has by then put down half of its bytes. */
 #ifndef TALLY_BASE_FILE_H
 #define TALLY_BASE_FILE_H
 
