@@ -1,0 +1,210 @@
+/* Matrix products by oneDNN: the only file that knows the library. (The `any`-format weights that its primitives could
+ * pack once a step would be a second function here, beside gemm_run.)
+ *
+ * A oneDNN primitive is code generated for one shape, one layout and one number of threads. Making it takes about 0.3 ms
+ * and running a small one 0.1 ms, so primitives are kept in a table by their Gemm. Scratch is ours ("user" mode): the plan
+ * has sized it by gemm_scratch, and gemm_run refuses less. Both are for one thread of control at a time, as is all of a Ctx. */
+#include "kernels/cpu/cpu.h"
+
+#include <dnnl.h>
+#include <omp.h>
+#include <string.h>
+
+enum { TABLE_SIZE = 1024, TABLE_MAX = 512 }; /* slots; primitives kept at most, then all are dropped */
+enum { ARG_A, ARG_B, ARG_C, ARG_SCRATCH, ARG_BIAS, ARG_COUNT }; /* the bias last: not all have one */
+
+typedef struct Product {
+    Gemm shape;
+    int threads;
+    bool used;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t memory[ARG_COUNT]; /* without data until it runs */
+    size_t scratch;                  /* bytes */
+} Product;
+
+static Product table[TABLE_SIZE]; /* open addressing, linear probing */
+static int table_count;
+static dnnl_engine_t engine;
+static dnnl_stream_t stream;
+
+static bool gemm_equal(const Gemm *a, const Gemm *b)
+{
+    return a->M == b->M && a->N == b->N && a->K == b->K && a->lda == b->lda && a->ldb == b->ldb && a->ldc == b->ldc &&
+           a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b && a->bias == b->bias &&
+           a->accumulate == b->accumulate;
+}
+
+static uint64_t gemm_hash(const Gemm *g, int threads)
+{
+    const int64_t part[] = {g->M,   g->N,   g->K,    g->lda,
+                            g->ldb, g->ldc, threads, g->transpose_a + 2 * g->transpose_b + 4 * g->bias + 8 * g->accumulate};
+    uint64_t h = 0;
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
+        h = (h ^ (h >> 32) ^ (uint64_t)part[i]) * 0x9E3779B97F4A7C15u;
+    return h ^ (h >> 32);
+}
+
+static void product_free(Product *p)
+{
+    for (int i = 0; i < ARG_COUNT; i++)
+        if (p->memory[i])
+            dnnl_memory_destroy(p->memory[i]);
+    if (p->primitive)
+        dnnl_primitive_destroy(p->primitive);
+    *p = (Product){0};
+}
+
+/* The matrix [rows, width] with row stride ld, or its transpose [width, rows] in memory read as [rows, width]. */
+static dnnl_status_t matrix_layout(dnnl_memory_desc_t *d, int64_t rows, int64_t width, int64_t ld, bool transposed)
+{
+    dnnl_dims_t dims = {rows, width}, strides = {transposed ? 1 : ld, transposed ? ld : 1};
+    return dnnl_memory_desc_init_by_strides(d, 2, dims, dnnl_f32, strides);
+}
+
+/* User-managed scratch, and C added to where the product accumulates. */
+static dnnl_status_t attributes_make(dnnl_primitive_attr_t *attr, bool accumulate)
+{
+    dnnl_post_ops_t sum = NULL;
+    dnnl_status_t s = dnnl_primitive_attr_create(attr);
+    if (!s)
+        s = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (!s && accumulate) {
+        s = dnnl_post_ops_create(&sum);
+        if (!s)
+            s = dnnl_post_ops_append_sum(sum, 1.0f);
+        if (!s)
+            s = dnnl_primitive_attr_set_post_ops(*attr, sum);
+        dnnl_post_ops_destroy(sum);
+    }
+    return s;
+}
+
+static dnnl_status_t product_make(Product *p, const Gemm *g)
+{
+    dnnl_memory_desc_t layout[ARG_COUNT];
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_dims_t bias_dims = {1, g->N};
+    dnnl_status_t s = dnnl_success;
+    if (!engine)
+        s = dnnl_engine_create(&engine, dnnl_cpu, 0);
+    if (!s && !stream)
+        s = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
+    if (!s)
+        s = matrix_layout(&layout[ARG_A], g->M, g->K, g->lda, g->transpose_a);
+    if (!s)
+        s = matrix_layout(&layout[ARG_B], g->K, g->N, g->ldb, g->transpose_b);
+    if (!s)
+        s = matrix_layout(&layout[ARG_C], g->M, g->N, g->ldc, false);
+    if (!s)
+        s = dnnl_memory_desc_init_by_tag(&layout[ARG_BIAS], 2, bias_dims, dnnl_f32, dnnl_ab);
+    if (!s)
+        s = dnnl_matmul_desc_init(&desc, &layout[ARG_A], &layout[ARG_B], g->bias ? &layout[ARG_BIAS] : NULL, &layout[ARG_C]);
+    if (!s)
+        s = attributes_make(&attr, g->accumulate);
+    if (!s)
+        s = dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL);
+    if (!s)
+        s = dnnl_primitive_create(&p->primitive, pd);
+    if (!s) {
+        layout[ARG_SCRATCH] = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+        p->scratch = dnnl_memory_desc_get_size(&layout[ARG_SCRATCH]);
+    }
+    for (int i = 0; !s && i < ARG_COUNT; i++)
+        s = dnnl_memory_create(&p->memory[i], &layout[i], engine, DNNL_MEMORY_NONE);
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    return s;
+}
+
+/* The product of a shape on a number of threads, made when it is not in the table. On failure *status says why and the
+ * result is NULL. The library must already have been told the number of threads. */
+static Product *product_find(const Gemm *g, int threads, dnnl_status_t *status)
+{
+    if (table_count == TABLE_MAX) {
+        for (int i = 0; i < TABLE_SIZE; i++)
+            product_free(&table[i]);
+        table_count = 0;
+    }
+    uint64_t slot = gemm_hash(g, threads) % TABLE_SIZE;
+    while (table[slot].used && !(table[slot].threads == threads && gemm_equal(&table[slot].shape, g)))
+        slot = (slot + 1) % TABLE_SIZE;
+    Product *p = &table[slot];
+    *status = dnnl_success;
+    if (p->used)
+        return p;
+    *status = product_make(p, g);
+    if (*status) {
+        product_free(p);
+        return NULL;
+    }
+    p->shape = *g;
+    p->threads = threads;
+    p->used = true;
+    table_count++;
+    return p;
+}
+
+/* Runs p on its operands. */
+static dnnl_status_t product_run(Product *p, void *const data[ARG_COUNT])
+{
+    static const int name[ARG_COUNT] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD, DNNL_ARG_BIAS};
+    dnnl_exec_arg_t args[ARG_COUNT];
+    dnnl_status_t s = dnnl_success;
+    int count = p->shape.bias ? ARG_COUNT : ARG_BIAS;
+    for (int i = 0; !s && i < count; i++) {
+        args[i] = (dnnl_exec_arg_t){name[i], p->memory[i]};
+        s = dnnl_memory_set_data_handle(p->memory[i], data[i]);
+    }
+    if (!s)
+        s = dnnl_primitive_execute(p->primitive, stream, count, args);
+    return s ? s : dnnl_stream_wait(stream);
+}
+
+/* K = 0: an empty sum. C = bias, or 0, or stays as it is. */
+static void gemm_empty(const Gemm *g, float *C, const float *bias)
+{
+    for (int64_t m = 0; m < g->M && !g->accumulate; m++)
+        for (int64_t n = 0; n < g->N; n++)
+            C[m * g->ldc + n] = g->bias ? bias[n] : 0;
+}
+
+static bool gemm_is_empty(const Gemm *g)
+{
+    return g->M <= 0 || g->N <= 0 || g->K <= 0;
+}
+
+void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch)
+{
+    if (gemm_is_empty(g)) {
+        gemm_empty(g, C, bias);
+        return;
+    }
+    dnnl_status_t status;
+    int threads_before = omp_get_max_threads();
+    omp_set_num_threads(c->target.threads);
+    Product *p = product_find(g, c->target.threads, &status);
+    size_t offset = (size_t)((char *)scratch - (char *)c->workspace);
+    if (p && p->scratch + offset > c->workspace_bytes)
+        error_set(c->error, "matrix product %lld x %lld x %lld: needs %zu bytes of workspace, the plan gave %zu", (long long)g->M,
+                  (long long)g->N, (long long)g->K, p->scratch, c->workspace_bytes - offset);
+    else if (p)
+        status = product_run(p, (void *[ARG_COUNT]){(void *)A, (void *)B, C, scratch, (void *)bias});
+    if (status)
+        error_set(c->error, "matrix product %lld x %lld x %lld: oneDNN failed with status %d", (long long)g->M, (long long)g->N,
+                  (long long)g->K, (int)status);
+    omp_set_num_threads(threads_before);
+}
+
+size_t gemm_scratch(const Gemm *g, const Target *t)
+{
+    if (gemm_is_empty(g))
+        return 0;
+    dnnl_status_t status;
+    int threads_before = omp_get_max_threads();
+    omp_set_num_threads(t->threads);
+    Product *p = product_find(g, t->threads, &status);
+    omp_set_num_threads(threads_before);
+    return p ? p->scratch : 0;
+}

@@ -1,0 +1,42 @@
+/* The global L2 norm of the gradient, and what follows from it for the update: is it finite, how far to clip, Adam's t.
+ *
+ * Squares are summed in double: no float's square overflows or vanishes there, so the sum is finite exactly when every
+ * element is. The partial sums belong to fixed pieces of the range and are added in their order, hence the same result
+ * for any number of threads. */
+#include "kernels/cpu/cpu_ops.h"
+
+#include <math.h>
+
+static double squares_sum(const float *g, int64_t n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)g[i] * (double)g[i];
+    return sum;
+}
+
+void CPU(grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam)
+{
+    int64_t n = tensor_count(grads), pieces = (n + GRAD_NORM_PIECE - 1) / GRAD_NORM_PIECE;
+    const float *g = grads.data;
+    double *partial = c->workspace, sum = 0;
+    StepState *s = c->state;
+    if (!workspace_check(c, OP_grad_norm, grad_norm_workspace(n, &c->target)))
+        return;
+#pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t first = p * GRAD_NORM_PIECE, rest = n - first;
+        partial[p] = squares_sum(g + first, rest < GRAD_NORM_PIECE ? rest : GRAD_NORM_PIECE);
+    }
+    for (int64_t p = 0; p < pieces; p++)
+        sum += partial[p];
+    s->grad_norm = sqrt(sum) / s->loss_scale;
+    s->nonfinite = !isfinite(sum);
+    s->clip_coef = clip > 0 && s->grad_norm + 1e-6 > clip ? (float)(clip / (s->grad_norm + 1e-6)) : 1.0f;
+    if (s->nonfinite)
+        return;
+    s->adam_t++;
+    s->bias_1 = (float)(1 - pow(adam->beta1, (double)s->adam_t));
+    s->bias_2 = (float)(1 - pow(adam->beta2, (double)s->adam_t));
+}

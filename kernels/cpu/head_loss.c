@@ -1,0 +1,123 @@
+/* The language-model head, softmax, cross-entropy and their gradients, in chunks of rows: the logits of all N rows never
+ * exist at once. For a row with logits z, target t and p = softmax(z) over the first V columns:
+ *
+ *   loss = logsumexp(z) - z[t] = log(sum exp(z - max)) + (max - z[t])        dz = (p - onehot(t)) * scale
+ *
+ * with scale = loss_scale / counted targets of the optimizer step. The gradient is written over the logits, and from it
+ * come dx = dz wte and dwte += dz' x. A row whose target is -1 has loss 0 and gradient 0. */
+#include "kernels/cpu/cpu_ops.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The loss of one row z [V]; leaves exp(z - max) in z when `keep`, and their sum in *sum. */
+static float row_loss(float *z, int64_t V, int32_t target, bool keep, float *sum)
+{
+    float max = -INFINITY, total = 0, at_target = z[target];
+#pragma omp simd reduction(max : max)
+    for (int64_t i = 0; i < V; i++)
+        max = z[i] > max ? z[i] : max;
+    if (keep)
+#pragma omp simd reduction(+ : total)
+        for (int64_t i = 0; i < V; i++) {
+            z[i] = exp_approx(z[i] - max);
+            total += z[i];
+        }
+    else
+#pragma omp simd reduction(+ : total)
+        for (int64_t i = 0; i < V; i++)
+            total += exp_approx(z[i] - max);
+    *sum = total;
+    return logf(total) + (max - at_target);
+}
+
+/* Returns the loss of a row z [Vp] and writes its gradient, times scale, over it. */
+static float row_loss_backward(float *z, int64_t V, int64_t Vp, int32_t target, float scale)
+{
+    if (target < 0) {
+        memset(z, 0, (size_t)Vp * sizeof(float));
+        return 0;
+    }
+    float sum, loss = row_loss(z, V, target, true, &sum), factor = scale / sum;
+#pragma omp simd
+    for (int64_t i = 0; i < V; i++)
+        z[i] *= factor;
+    z[target] -= scale;
+    memset(z + V, 0, (size_t)(Vp - V) * sizeof(float));
+    return loss;
+}
+
+/* Is every target an id in [0, V) or -1? */
+static bool targets_check(Ctx *c, OpId op, Tensor targets, int64_t V)
+{
+    const int32_t *t = targets.data;
+    for (int64_t n = 0; n < tensor_count(targets); n++)
+        if (t[n] < -1 || t[n] >= V)
+            return error_set(c->error, "%s: target %d at position %lld is neither -1 nor in the vocabulary of %lld", op_name(op),
+                             t[n], (long long)n, (long long)V);
+    return true;
+}
+
+/* state->loss_sum += the losses, in row order: the same for any number of threads. */
+static void losses_add(Ctx *c, Tensor losses)
+{
+    double sum = 0;
+    for (int64_t n = 0; n < losses.shape[0]; n++)
+        sum += ((const float *)losses.data)[n];
+    c->state->loss_sum += sum;
+}
+
+static void logits_run(Ctx *c, Tensor logits, Tensor x, Tensor wte)
+{
+    Gemm g = gemm_head_logits(x.shape[0], x.shape[1], wte.shape[0]);
+    gemm_run(c, &g, logits.data, x.data, wte.data, NULL, c->workspace);
+}
+
+void CPU(head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte)
+{
+    logits_run(c, logits, x, wte);
+}
+
+void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V)
+{
+    int64_t N = x.shape[0], R = logits.shape[0], Vp = wte.shape[0];
+    float *loss = losses.data, *z = logits.data;
+    const int32_t *target = targets.data;
+    if (!targets_check(c, OP_head_loss_forward, targets, V))
+        return;
+    for (int64_t first = 0; first < N && !c->error->set; first += R) {
+        int64_t rows = N - first < R ? N - first : R;
+        logits_run(c, logits, tensor_slice_rows(x, first, rows), wte);
+#pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
+        for (int64_t n = 0; n < rows; n++) {
+            float sum;
+            loss[first + n] = target[first + n] < 0 ? 0 : row_loss(z + n * Vp, V, target[first + n], false, &sum);
+        }
+    }
+    losses_add(c, losses);
+}
+
+void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
+                             int64_t V)
+{
+    int64_t N = x.shape[0], C = x.shape[1], R = logits.shape[0], Vp = wte.shape[0];
+    float *loss = losses.data, *z = logits.data, scale = c->state->inverse_count * c->state->loss_scale;
+    const int32_t *target = targets.data;
+    if (!targets_check(c, OP_head_loss_backward, targets, V))
+        return;
+    for (int64_t first = 0; first < N && !c->error->set; first += R) {
+        int64_t rows = N - first < R ? N - first : R;
+        Tensor x_rows = tensor_slice_rows(x, first, rows), dx_rows = tensor_slice_rows(dx, first, rows);
+        logits_run(c, logits, x_rows, wte);
+#pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
+        for (int64_t n = 0; n < rows; n++)
+            loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale);
+        Gemm g = gemm_head_dx(rows, C, Vp);
+        gemm_run(c, &g, dx_rows.data, z, wte.data, NULL, c->workspace);
+        if (tensor_present(dwte)) {
+            g = gemm_head_dwte(rows, C, Vp);
+            gemm_run(c, &g, dwte.data, z, x_rows.data, NULL, c->workspace);
+        }
+    }
+    losses_add(c, losses);
+}

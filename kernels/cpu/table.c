@@ -1,0 +1,11 @@
+/* The op table of one build of kernels/cpu. */
+#include "kernels/cpu/cpu_ops.h"
+
+const Device CPU(cpu_table) = {.name = "cpu",
+                               .memory_take = cpu_memory_take,
+                               .memory_give = cpu_memory_give,
+                               .synchronize = cpu_synchronize,
+#define X(op) .op = CPU(op),
+                               TALLY_OPS(X)
+#undef X
+};

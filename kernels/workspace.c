@@ -1,0 +1,50 @@
+/* Scratch of the CPU's ops but attention, as a function of the shapes and the target: see "Scratch" in device.h. */
+#include "kernels/cpu/cpu_ops.h"
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t gemm_bytes(Gemm g, const Target *t)
+{
+    return gemm_scratch(&g, t);
+}
+
+/* A row of dw and one of db per thread. */
+size_t norm_backward_workspace(int64_t N, int64_t C, const Target *t)
+{
+    (void)N;
+    return (size_t)t->threads * 2 * (size_t)partial_width(C) * sizeof(float);
+}
+
+size_t linear_workspace(int64_t N, int64_t I, int64_t O, const Target *t)
+{
+    size_t y = larger(gemm_bytes(gemm_linear_y(N, I, O, false), t), gemm_bytes(gemm_linear_y(N, I, O, true), t));
+    return larger(y, larger(gemm_bytes(gemm_linear_dx(N, I, O), t), gemm_bytes(gemm_linear_dw(N, I, O), t)));
+}
+
+/* A row of column sums per thread. */
+size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t)
+{
+    (void)N;
+    return (size_t)t->threads * (size_t)partial_width(O) * sizeof(float);
+}
+
+static size_t head_chunk_workspace(int64_t rows, int64_t C, int64_t Vp, const Target *t)
+{
+    size_t backward = larger(gemm_bytes(gemm_head_dx(rows, C, Vp), t), gemm_bytes(gemm_head_dwte(rows, C, Vp), t));
+    return larger(gemm_bytes(gemm_head_logits(rows, C, Vp), t), backward);
+}
+
+size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, const Target *t)
+{
+    return larger(head_chunk_workspace(R < N ? R : N, C, Vp, t), head_chunk_workspace(N % R, C, Vp, t));
+}
+
+/* A double per piece of the range. */
+size_t grad_norm_workspace(int64_t n, const Target *t)
+{
+    (void)t;
+    return (size_t)((n + GRAD_NORM_PIECE - 1) / GRAD_NORM_PIECE) * sizeof(double);
+}
