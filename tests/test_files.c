@@ -19,42 +19,7 @@
 
 #include <cmocka.h>
 
-static char root[PATH_SIZE];
-
-/* root/name; four results may be in use at once. */
-static const char *at(const char *name)
-{
-    static char paths[4][2 * PATH_SIZE];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", root, name);
-    return path;
-}
-
-static void put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    fclose(f);
-}
-
-static void assert_holds(const char *path, const char *text)
-{
-    char *bytes;
-    size_t n;
-    Error e = {0};
-    assert_true(file_read_all(path, 1 << 20, &bytes, &n, &e));
-    assert_string_equal(bytes, text);
-    assert_int_equal(n, strlen(text));
-    free(bytes);
-}
-
-static void assert_says(const Error *e, const char *part)
-{
-    if (!e->set || !strstr(e->text, part))
-        fail_msg("wanted \"%s\" in \"%s\"", part, e->text);
-}
+#include "tests/temp_dir.h"
 
 /* ---- Reading ------------------------------------------------------------------------------------------------------- */
 
@@ -91,7 +56,7 @@ static void test_map_refuses(void **state)
         const char *path, *message;
     } cases[] = {
         {at("absent"), "absent: cannot open: No such file"},
-        {root, ": is a folder"},
+        {temp_dir, ": is a folder"},
         {at("fifo"), "fifo: is a FIFO"},
         {"/dev/zero", "/dev/zero: is a device"},
     };
@@ -156,7 +121,7 @@ static void test_write_refuses(void **state)
         const char *path, *message;
     } cases[] = {
         {at("no/such/folder"), "no/such/folder.tmp: cannot create: No such file"},
-        {root, ": is a folder; cannot be replaced"},
+        {temp_dir, ": is a folder; cannot be replaced"},
         {"/dev/null", "/dev/null: is a device; cannot be replaced"},
         {endless, "path is longer than"},
     };
@@ -183,7 +148,7 @@ static int write_with_fault(const char *variable, int call)
         snprintf(number, sizeof number, "%d", call);
         setenv(variable, number, 1);
         bool ok = file_write_atomic(at("victim"), "the new content", 15, &e);
-        _exit(ok ? 0 : strstr(e.text, root) && strstr(e.text, "No space left") ? 1 : 2);
+        _exit(ok ? 0 : strstr(e.text, temp_dir) && strstr(e.text, "No space left") ? 1 : 2);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -313,7 +278,7 @@ static void test_folder_relative(void **state)
     Error e = {0};
     char here[PATH_SIZE];
     assert_non_null(getcwd(here, sizeof here));
-    assert_int_equal(chdir(root), 0);
+    assert_int_equal(chdir(temp_dir), 0);
     assert_true(dir_make("plain", &e) && file_write_atomic("plain-file", "x", 1, &e) && dir_remove("plain", &e));
     assert_int_equal(chdir(here), 0);
     assert_holds(at("plain-file"), "x");
@@ -410,26 +375,10 @@ static void test_json_files(void **state)
     put(at("bad.json"), "{\n\"a\": ?}");
     assert_null(json_read(at("bad.json"), &e));
     assert_says(&e, "bad.json:2:6: not JSON");
-    assert_says(&e, root);
+    assert_says(&e, temp_dir);
 }
 
 /* ---- Running ------------------------------------------------------------------------------------------------------- */
-
-static int make_root(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/tally-test-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    char command[PATH_SIZE + 16];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
-}
 
 int main(void)
 {
@@ -440,5 +389,5 @@ int main(void)
         cmocka_unit_test(test_folders),      cmocka_unit_test(test_folder_relative), cmocka_unit_test(test_json_refuses),
         cmocka_unit_test(test_json_get),     cmocka_unit_test(test_json_files),
     };
-    return cmocka_run_group_tests_name("files", tests, make_root, remove_root);
+    return cmocka_run_group_tests_name("files", tests, temp_dir_make, temp_dir_remove);
 }
