@@ -1,0 +1,124 @@
+/* Where the resident memory of this process belongs, from /proc/self/smaps: a list of mappings, each with a first line
+ * "start-end perms offset device inode path" and fields, of which "Rss:" counts. */
+#include "model/ledger.h"
+
+#include <malloc.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An address in the stack of each thread of the OpenMP team: the mapping that holds one is a stack. */
+typedef struct Stacks {
+    size_t address[256];
+    int count;
+} Stacks;
+
+static Stacks stacks_find(int threads)
+{
+    Stacks s = {.count = threads < 256 ? threads : 256};
+#pragma omp parallel num_threads(threads)
+    {
+        int here;
+        if (omp_get_thread_num() < s.count)
+            s.address[omp_get_thread_num()] = (size_t)&here;
+    }
+    return s;
+}
+
+static bool holds(size_t start, size_t end, const void *p)
+{
+    return (size_t)p >= start && (size_t)p < end;
+}
+
+static bool is_stack(const Stacks *s, size_t start, size_t end, const char *path)
+{
+    bool yes = strncmp(path, "[stack", 6) == 0;
+    for (int i = 0; i < s->count; i++)
+        yes |= s->address[i] >= start && s->address[i] < end;
+    return yes;
+}
+
+/* The field of *r that a mapping belongs to; anonymous memory that is nothing else is the heap's until malloc denies it. The
+ * kernel may merge an arena with an anonymous neighbour of equal rights: then the mapping counts as the arena's. */
+static size_t *mapping_owner(Resident *r, const Model *m, const Stacks *s, size_t start, size_t end, const char *perms,
+                             const char *path)
+{
+    size_t length = strlen(path);
+    if (holds(start, end, m->persistent))
+        return &r->persistent;
+    if (holds(start, end, m->step))
+        return &r->step;
+    if (is_stack(s, start, end, path))
+        return &r->stacks;
+    if (length > 4 && strcmp(path + length - 4, ".bin") == 0)
+        return &r->tokens;
+    if (path[0] == '/' || strcmp(path, "[vdso]") == 0 || strcmp(path, "[vvar]") == 0)
+        return &r->files;
+    return strchr(perms, 'x') ? &r->code : &r->heap;
+}
+
+/* Bytes that malloc has from the system, in all its arenas: the last "system current" and "mmap total" of its own report. */
+static size_t malloc_bytes(void)
+{
+    char *text = NULL;
+    size_t size = 0, system_bytes = 0, mapped = 0, value;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return 0;
+    malloc_info(0, f);
+    fclose(f);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        if (sscanf(line, "<system type=\"current\" size=\"%zu\"", &value) == 1)
+            system_bytes = value;
+        if (sscanf(line, "<total type=\"mmap\" count=\"%*u\" size=\"%zu\"", &value) == 1)
+            mapped = value;
+    }
+    free(text);
+    return system_bytes + mapped;
+}
+
+bool resident_read(Resident *r, const Model *m)
+{
+    *r = (Resident){0};
+    Stacks stacks = stacks_find(m->ctx.target.threads);
+    FILE *f = fopen("/proc/self/smaps", "r");
+    if (!f)
+        return false;
+    char line[4352], perms[8], path[4200];
+    size_t start, end, kib, *owner = NULL;
+    while (fgets(line, sizeof line, f)) {
+        path[0] = 0;
+        if (sscanf(line, "%zx-%zx %7s %*s %*s %*s %4199[^\n]", &start, &end, perms, path) >= 3)
+            owner = mapping_owner(r, m, &stacks, start, end, perms, path);
+        else if (owner && sscanf(line, "Rss: %zu kB", &kib) == 1) {
+            *owner += kib * 1024;
+            r->total += kib * 1024;
+        }
+    }
+    fclose(f);
+    size_t known = malloc_bytes();
+    r->unexplained = r->heap > known ? r->heap - known : 0;
+    r->heap -= r->unexplained;
+    return true;
+}
+
+void resident_print(FILE *out, const Resident *r, const Model *m)
+{
+    BytesText a, b;
+    const Plan *p = &m->plan;
+    fprintf(out, "Resident after the first step: %s (planned: %s)\n", bytes_text(a, (double)r->total),
+            bytes_text(b, (double)plan_total_bytes(p)));
+    fprintf(out, "  %-44s %12s   planned %s\n", "persistent arena", bytes_text(a, (double)r->persistent),
+            bytes_text(b, (double)p->persistent_bytes));
+    fprintf(out, "  %-44s %12s   planned %s\n", "step arena, as far as touched", bytes_text(a, (double)r->step),
+            bytes_text(b, (double)p->step_bytes));
+    struct {
+        const char *name;
+        size_t bytes;
+    } rows[] = {{"program and libraries (mapped files)", r->files},  {"token files (mapped)", r->tokens},
+                {"machine code made at run time (oneDNN)", r->code}, {"stacks of all threads", r->stacks},
+                {"malloc: libraries, loader, tables", r->heap},      {"unexplained", r->unexplained}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        fprintf(out, "  %-44s %12s   %5.2f %%\n", rows[i].name, bytes_text(a, (double)rows[i].bytes),
+                r->total ? 100 * (double)rows[i].bytes / (double)r->total : 0.0);
+}
