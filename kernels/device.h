@@ -106,7 +106,7 @@ typedef struct AdamW {
 
 /* clang-format off */
 #define TALLY_OPS(X)                                                    \
-    X(copy_in) X(copy_out) X(zero)                                      \
+    X(copy_in) X(copy_out) X(zero) X(micro_next)                        \
     X(embedding_forward) X(embedding_backward)                          \
     X(norm_forward) X(residual_norm_forward) X(residual_norm_backward)  \
     X(linear_forward) X(linear_backward)                                \
@@ -137,6 +137,9 @@ void copy_out(Ctx *c, void *to, Tensor from);
 
 /* t = 0, any dtype and shape. */
 void zero(Ctx *c, Tensor t);
+
+/* state->micro += by: the next micro-batch of the same step, without a word from the host. */
+void micro_next(Ctx *c, int32_t by);
 
 /* x[b*T+t, :] = dropout(wte[tokens[b,t], :] + wpe[first + t, :]).
  * x [B*T, C], tokens [B, T] I32 with ids in [0, Vp), wte [Vp, C], wpe [P, C], first + T <= P. */
@@ -218,6 +221,7 @@ struct Device {
     void (*copy_in)(Ctx *c, Tensor to, const void *from);
     void (*copy_out)(Ctx *c, void *to, Tensor from);
     void (*zero)(Ctx *c, Tensor t);
+    void (*micro_next)(Ctx *c, int32_t by);
     void (*embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop);
     void (*embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop);
     void (*norm_forward)(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b);

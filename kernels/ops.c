@@ -116,6 +116,12 @@ void zero(Ctx *c, Tensor t)
         DISPATCH(zero, t);
 }
 
+void micro_next(Ctx *c, int32_t by)
+{
+    if (require(c, OP_micro_next, by > 0, "a step forward"))
+        DISPATCH(micro_next, by);
+}
+
 void embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop)
 {
     const OpId op = OP_embedding_forward;

@@ -147,7 +147,8 @@ int64_t model_parameters(const Model *m);
 /* Forward over m->tokens: fills the activations and m->ln_f_out. With dropout when phase is PHASE_FORWARD. */
 void model_forward(Model *m, Phase phase);
 
-/* Forward, loss and backward of the micro-batch in m->tokens and m->targets: adds to the gradients and to state->loss_sum. */
+/* Forward, loss and backward of the micro-batch in m->tokens and m->targets: adds to the gradients and to state->loss_sum, and
+ * moves state->micro on. */
 void model_forward_backward(Model *m);
 
 /* Forward and loss only: adds to state->loss_sum, fills m->losses. */

@@ -1,4 +1,4 @@
-/* Filling and copying. Host and device memory are the same here, so a copy in or out is memcpy; large ones are shared. */
+/* Filling, copying, counting. Host and device memory are the same here, so a copy in or out is memcpy; large ones are shared. */
 #include "kernels/cpu/cpu_ops.h"
 
 #include <string.h>
@@ -35,4 +35,9 @@ void CPU(copy_out)(Ctx *c, void *to, Tensor from)
 void CPU(zero)(Ctx *c, Tensor t)
 {
     fill(c, t.data, NULL, tensor_bytes(t));
+}
+
+void CPU(micro_next)(Ctx *c, int32_t by)
+{
+    c->state->micro += by;
 }

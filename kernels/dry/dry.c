@@ -86,6 +86,12 @@ static void dry_zero(Ctx *c, Tensor t)
     writes(op_add(c, OP_zero, 0, 0, 0), t);
 }
 
+static void dry_micro_next(Ctx *c, int32_t by)
+{
+    (void)by;
+    op_add(c, OP_micro_next, 0, 1, 0);
+}
+
 static void dry_embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop)
 {
     (void)first;
