@@ -3,6 +3,7 @@
 
 #include "base/args.h"
 #include "base/json.h"
+#include "train/checkpoint.h"
 #include "train/schedule.h"
 
 #include <argp.h>
@@ -56,7 +57,7 @@ typedef struct OptionRow {
 /* clang-format off */
 static const OptionRow table[] = {
     HEADING("Where things are:"),
-    PLACE(data, "DIR", "tokens: DIR/train.bin and DIR/val.bin (several shards by *train*.bin), DIR/meta.json for the tokenizer"),
+    TEXT(data, "DIR", "tokens: DIR/train.bin and DIR/val.bin (several shards by *train*.bin), DIR/meta.json for the tokenizer"),
     PLACE(out_dir, "DIR", "checkpoints (DIR/step-N), log.jsonl"),
     PLACE(config, "FILE", "settings from a JSON object, names as here; flags override it"),
     PLACE(init_from, "DIR", "start from the weights of a checkpoint, ours or Hugging Face's"),
@@ -262,7 +263,7 @@ json_t *train_options_to_json(const TrainOptions *o)
 typedef struct Parse {
     TrainOptions *options;
     Error *error;
-    bool only_config; /* first round: look for --config and nothing else */
+    bool only_places; /* first round: look for --config, --resume and --out-dir, and for nothing else */
 } Parse;
 
 static error_t option_take(int key, char *arg, struct argp_state *state)
@@ -273,7 +274,7 @@ static error_t option_take(int key, char *arg, struct argp_state *state)
     if (key < KEY_BASE || key >= KEY_BASE + ROWS)
         return ARGP_ERR_UNKNOWN;
     const OptionRow *r = &table[key - KEY_BASE];
-    if (p->only_config && strcmp(r->name, "config") && strcmp(r->name, "resume") && strcmp(r->name, "out_dir"))
+    if (p->only_places && strcmp(r->name, "config") && strcmp(r->name, "resume") && strcmp(r->name, "out_dir"))
         return 0;
     value_set(p->options, r, arg, p->error);
     return 0;
@@ -312,13 +313,21 @@ static bool config_read(TrainOptions *o, Error *e)
     return ok;
 }
 
-bool train_options_parse(TrainOptions *o, int argc, char **argv, Error *e)
+static bool checkpoint_read(TrainOptions *o, char path[PATH_SIZE], json_t **trainer, Error *e)
+{
+    json_t *settings = NULL;
+    return checkpoint_find(o->out_dir, path, trainer, e) && json_get_object(*trainer, "settings", &settings, true, e) &&
+           train_options_from_json(o, settings, path, e);
+}
+
+bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint[PATH_SIZE], json_t **trainer, Error *e)
 {
     args_dashes(argc, argv);
-    Parse first = {o, e, true}, second = {o, e, false};
-    if (!argp_run(&first, argc, argv) || (o->config[0] && !config_read(o, e)))
-        return false;
-    return argp_run(&second, argc, argv);
+    checkpoint[0] = 0;
+    *trainer = NULL;
+    Parse places = {o, e, true}, all = {o, e, false};
+    return argp_run(&places, argc, argv) && (!o->resume || checkpoint_read(o, checkpoint, trainer, e)) &&
+           (!o->config[0] || config_read(o, e)) && argp_run(&all, argc, argv);
 }
 
 /* ---- What depends on what ------------------------------------------------------------------------------------------ */

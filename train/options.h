@@ -39,15 +39,18 @@ typedef struct TrainOptions {
 
 TrainOptions train_options_default(void);
 
-/* Reads the command line of `tally train` on top of *o: --config FILE first, wherever it stands, then the flags. --help and
- * --version exit. False with a message (usage) for an unknown flag, a bad value, a bad file. */
-bool train_options_parse(TrainOptions *o, int argc, char **argv, Error *e);
+/* Reads the command line of `tally train` into *o, which has the defaults, in order of precedence: with --resume the settings of
+ * the latest whole checkpoint in --out-dir, then --config FILE, then the flags. For a resumed run *checkpoint is the checkpoint's
+ * path and *trainer its trainer.json (a new reference); else "" and NULL. --help exits.
+ * False with a message for an unknown flag, a bad value, a bad file. */
+bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint[PATH_SIZE], json_t **trainer, Error *e);
 
 /* Takes settings from an object as options_to_json makes it or as a --config file has it. Unknown names are refused;
  * `where` is for messages. */
 bool train_options_from_json(TrainOptions *o, const json_t *object, const char *where, Error *e);
 
-/* Every setting but those that say where things are (data, out_dir, config, resume); a new reference, NULL when out of memory. */
+/* Every setting but those that say where things are (out_dir, config, init_from, resume); a new reference, NULL when out of
+ * memory. */
 json_t *train_options_to_json(const TrainOptions *o);
 
 /* Fills in what depends on other settings (min_lr = learning_rate / 10, lr_decay_iters = max_iters, warm-up) and refuses
