@@ -1,0 +1,142 @@
+/* Forward attention without the T x T matrix: att = dropout(softmax(causal(q k' / sqrt(hd)))) v.
+ *
+ * A block of queries visits the keys a tile at a time and keeps, per query, the largest score so far m, the sum of
+ * exp(score - m), and the sum of exp(score - m) v. When a tile brings a larger m, what was summed so far is multiplied by
+ * exp(old m - new m): the online softmax (Milakov and Gimelshein 2018; Dao et al. 2022). In the end att = O / sum, and
+ * lse = m + log(sum) is all that the backward pass needs to make any probability again. Dropout multiplies the probabilities
+ * and leaves the sum alone. FLOPs: 4 hd per (query, key) pair; keys after the query's own tile are never touched. */
+#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/cpu_ops.h"
+
+typedef struct Forward {
+    AttentionShape s;
+    const float *qkv;
+    float *att, *lse;
+    float scale; /* 1 / sqrt(hd) */
+    DropoutMask drop;
+} Forward;
+
+/* One thread's scratch. */
+typedef struct Scratch {
+    float *queries; /* Q' [hd, BLOCK]              */
+    float *keys;    /* K [BLOCK, stride]           */
+    float *values;  /* V [BLOCK, stride]           */
+    float *out;     /* O [BLOCK, stride]           */
+    float *tile;    /* S', then P' [BLOCK, BLOCK]  */
+    float *max;     /* m [BLOCK], of unscaled scores  */
+    float *sum;     /* [BLOCK]                     */
+    float *shrink;  /* exp(old m - new m) [BLOCK]  */
+    uint32_t *bits; /* [RANDOM_ROWS, BLOCK]        */
+} Scratch;
+
+static Scratch scratch_at(float *p, int64_t hd)
+{
+    int64_t heads = BLOCK * head_stride(hd);
+    Scratch w = {.queries = p, .keys = p + heads, .values = p + 2 * heads, .out = p + 3 * heads, .tile = p + 4 * heads};
+    w.max = w.tile + BLOCK * BLOCK;
+    w.sum = w.max + BLOCK;
+    w.shrink = w.sum + BLOCK;
+    w.bits = (uint32_t *)(w.shrink + BLOCK);
+    return w;
+}
+
+/* Scores to probabilities, exp(score - m), in place, for one tile; brings max, sum and shrink up to date. A query that has
+ * seen only scores of minus infinity has m = -Inf; 0 is subtracted instead, and its probabilities are 0. */
+ALWAYS_INLINE void softmax_tile(const Forward *f, Scratch *w, int64_t nk, int64_t nq, bool diagonal)
+{
+    for (int64_t i = 0; i < nq; i += VECTOR) {
+        int64_t rows = keys_visible(i, nk, diagonal);
+        if (diagonal)
+            mask_future(w->tile, i, nk);
+        Vec old = vec_load(w->max + i), top = old, sum = {0};
+        for (int64_t j = 0; j < rows; j++)
+            top = vec_max(vec_load(w->tile + j * BLOCK + i), top);
+        Vec shift = (Vec)(~(top == -INFINITY) & (VecInt)(top * f->scale));
+        for (int64_t j = 0; j < rows; j++) {
+            Vec p = vec_exp(vec_load(w->tile + j * BLOCK + i) * f->scale - shift);
+            sum += p;
+            vec_store(w->tile + j * BLOCK + i, f->drop.active ? p * dropout_factor(&f->drop, w->bits + j * BLOCK + i) : p);
+        }
+        Vec shrink = vec_exp(old * f->scale - shift);
+        vec_store(w->max + i, top);
+        vec_store(w->sum + i, vec_load(w->sum + i) * shrink + sum);
+        vec_store(w->shrink + i, shrink);
+    }
+}
+
+/* O of each query whose m has grown, multiplied by its shrink. */
+ALWAYS_INLINE void rows_shrink(float *out, const float *shrink, int64_t nq, int64_t hd)
+{
+    for (int64_t i = 0; i < nq; i++)
+        if (shrink[i] != 1.0f)
+            for (int64_t d = 0; d < hd; d += VECTOR)
+                vec_store(out + i * head_stride(hd) + d, vec_load(out + i * head_stride(hd) + d) * shrink[i]);
+}
+
+/* Item number `item` of the list: one block of queries of one head. */
+ALWAYS_INLINE void forward_block(const Forward *f, Scratch w, int64_t item, int64_t hd)
+{
+    AttentionShape s = f->s;
+    int64_t blocks = (s.T + BLOCK - 1) / BLOCK, first = item % blocks * BLOCK, nq = min_of(BLOCK, s.T - first);
+    int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, stride = head_stride(hd);
+    const float *q = f->qkv + (b * s.T + first) * width + h * hd;
+    const float *k = f->qkv + b * s.T * width + (s.NH + h / (s.NH / s.NKV)) * hd, *v = k + s.NKV * hd;
+    rows_copy(w.out, stride, q, width, nq, hd);
+    rows_transpose(w.queries, w.out, stride, nq, hd);
+    for (int64_t i = 0; i < BLOCK; i++) {
+        w.max[i] = -INFINITY;
+        w.sum[i] = 0.0f;
+    }
+    for (int64_t key = 0; key <= first; key += BLOCK) {
+        int64_t nk = min_of(BLOCK, s.T - key);
+        bool diagonal = key == first;
+        rows_copy(w.keys, stride, k + key * width, width, nk, hd);
+        rows_copy(w.values, stride, v + key * width, width, nk, hd);
+        product_scores(w.tile, w.keys, w.queries, nk, nq, hd, diagonal);
+        if (f->drop.active)
+            random_tile(w.bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+        softmax_tile(f, &w, nk, nq, diagonal);
+        if (key > 0)
+            rows_shrink(w.out, w.shrink, nq, hd);
+        product_queries(w.out, w.tile, w.values, nk, nq, hd, diagonal, key > 0);
+    }
+    for (int64_t i = 0; i < nq; i++) {
+        float *to = f->att + (b * s.T + first + i) * s.NH * hd + h * hd, inverse = w.sum[i] == 0.0f ? 0.0f : 1.0f / w.sum[i];
+        for (int64_t d = 0; d < hd; d++)
+            to[d] = w.out[i * stride + d] * inverse;
+        f->lse[head * s.T + first + i] = w.max[i] * f->scale + logf(w.sum[i]);
+    }
+}
+
+/* The usual head sizes get code of their own, in which all strides are constants. */
+static void forward_item(const Forward *f, Scratch w, int64_t item)
+{
+    switch (f->s.hd) {
+    case 32:
+        return forward_block(f, w, item, 32);
+    case 64:
+        return forward_block(f, w, item, 64);
+    case 96:
+        return forward_block(f, w, item, 96);
+    case 128:
+        return forward_block(f, w, item, 128);
+    default:
+        return forward_block(f, w, item, f->s.hd);
+    }
+}
+
+void CPU(attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop)
+{
+    if (!workspace_check(c, OP_attention_forward, attention_workspace(s, &c->target)))
+        return;
+    Forward f = {s, qkv.data, att.data, lse.data, (float)(1.0 / sqrt((double)s.hd)), dropout_mask(c, drop)};
+    int threads = c->target.threads;
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+    for (int id = 0; id < threads; id++) {
+        int64_t first, last;
+        share_items(s, id, threads, &first, &last);
+        Scratch w = scratch_at((float *)c->workspace + id * forward_floats(s.hd), s.hd);
+        for (int64_t item = first; item < last; item++)
+            forward_item(&f, w, item);
+    }
+}

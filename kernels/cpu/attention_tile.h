@@ -1,0 +1,338 @@
+/* The tile that forward and backward attention are made of, and the arithmetic on it.
+ *
+ * A tile is BLOCK queries by BLOCK keys. It is kept transposed, S'[j][i], key j by query i, so that neighbouring queries lie
+ * in neighbouring lanes of a vector register: the maximum and the sum over the keys of a row of softmax are then plain
+ * vertical vector operations. All five matrix products of attention read such a tile, or write it, without a transposition:
+ *
+ *   S'[j][i]   = sum_d  K[j][d]  Q'[d][i]        dP'[j][i]  = sum_d  V[j][d]  dO'[d][i]
+ *   O[i][d]   += sum_j  P'[j][i] V[j][d]         dQ[i][d]  += sum_j  dS'[j][i] K[j][d]
+ *   dV[j][d]  += sum_i  P'[j][i] dO[i][d]        dK[j][d]  += sum_i  dS'[j][i] Q[i][d]
+ *
+ * The left factor is read a number at a time and spread over a register, the right factor in whole registers. Only Q and dO
+ * are transposed, once per block of queries. A tile on the diagonal computes little more than its lower half. */
+#ifndef TALLY_KERNELS_CPU_ATTENTION_TILE_H
+#define TALLY_KERNELS_CPU_ATTENTION_TILE_H
+
+#include "kernels/cpu/dropout.h"
+#include <math.h>
+#include <string.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* BLOCK is a multiple of every build's ROWS and of two vectors. ROWS x 2 vectors of partial sums, two vectors of the right
+ * factor and one of the left fill the registers of each instruction set: 32 with AVX-512, 16 before. */
+enum { BLOCK = 96, LANES_MAX = 16 };
+#if defined(__AVX512F__)
+enum { ROWS = 8 };
+#elif defined(__AVX2__)
+enum { ROWS = 6 };
+#else
+enum { ROWS = 4 };
+#endif
+
+typedef float Vec __attribute__((vector_size(VECTOR * 4)));
+typedef int32_t VecInt __attribute__((vector_size(VECTOR * 4)));
+typedef uint32_t VecBits __attribute__((vector_size(VECTOR * 4)));
+typedef float VecAnywhere __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
+
+/* ---- Sizes ---------------------------------------------------------------------------------------------------------- */
+
+ALWAYS_INLINE int64_t round_up(int64_t n, int64_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+ALWAYS_INLINE int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Row stride of a tile that holds head vectors: whole registers and whole cache lines in every build. */
+ALWAYS_INLINE int64_t head_stride(int64_t hd)
+{
+    return round_up(hd, LANES_MAX);
+}
+
+/* Random words of a tile: four keys more than its rows, since a group of four may begin before it and end after it. */
+enum { RANDOM_ROWS = BLOCK + 8 };
+
+/* Floats of workspace of one thread. Forward: Q', K, V, O; a tile; three numbers per query; random words. */
+ALWAYS_INLINE int64_t forward_floats(int64_t hd)
+{
+    return BLOCK * (4 * head_stride(hd) + BLOCK + 3 + RANDOM_ROWS);
+}
+
+/* Backward: Q, Q', dO, dO', dQ, K, V; two tiles; three numbers per query; random words; dK and dV of one whole sequence. */
+ALWAYS_INLINE int64_t backward_floats(int64_t T, int64_t hd)
+{
+    return BLOCK * (7 * head_stride(hd) + 2 * BLOCK + 3 + RANDOM_ROWS) + 2 * round_up(T, BLOCK) * head_stride(hd);
+}
+
+/* ---- Which thread does what ------------------------------------------------------------------------------------------
+ * The work is a list of items: blocks of queries, ordered by (sequence, head, block). A causal block number n has n + 1 tiles
+ * to visit. Each thread gets a contiguous stretch of the list with about the same number of tiles. */
+
+/* The first item whose tiles begin at or after `tile`, of all tiles in the list's order. */
+ALWAYS_INLINE int64_t item_at_tile(int64_t tile, int64_t blocks)
+{
+    int64_t per_head = blocks * (blocks + 1) / 2, head = tile / per_head, left = tile % per_head, n = 0;
+    while (n * (n + 1) / 2 < left)
+        n++;
+    return head * blocks + n;
+}
+
+ALWAYS_INLINE void share_items(AttentionShape s, int id, int threads, int64_t *first, int64_t *last)
+{
+    int64_t blocks = (s.T + BLOCK - 1) / BLOCK, tiles = s.B * s.NH * (blocks * (blocks + 1) / 2);
+    int64_t from, to;
+    cpu_share(tiles, id, threads, &from, &to);
+    *first = item_at_tile(from, blocks);
+    *last = item_at_tile(to, blocks);
+}
+
+/* ---- Vectors --------------------------------------------------------------------------------------------------------- */
+
+ALWAYS_INLINE Vec vec_load(const float *p)
+{
+    return *(const VecAnywhere *)p;
+}
+
+ALWAYS_INLINE void vec_store(float *p, Vec x)
+{
+    *(VecAnywhere *)p = x;
+}
+
+ALWAYS_INLINE Vec vec_all(float x)
+{
+    return x - (Vec){0};
+}
+
+ALWAYS_INLINE Vec vec_select(VecInt mask, Vec a, Vec b)
+{
+    return (Vec)((mask & (VecInt)a) | (~mask & (VecInt)b));
+}
+
+/* The larger, lane by lane; b where a is NaN. */
+ALWAYS_INLINE Vec vec_max(Vec a, Vec b)
+{
+    return vec_select(a > b, a, b);
+}
+
+/* exp(x) for x <= 0 and a little above, as exp_approx() without the care for large x: 0 below -87.33, NaN for NaN. */
+ALWAYS_INLINE Vec vec_exp(Vec x)
+{
+    Vec low = vec_all(-87.33f), bounded = vec_max(low, x);
+    Vec shifted = bounded * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer k */
+    Vec k = shifted - 12582912.0f;
+    Vec r = bounded - k * 0.693359375f + k * 2.12194440e-4f;
+    Vec p = vec_all(1.3888889e-3f);
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    VecInt power = ((VecInt)shifted << 23) + 0x3F800000; /* the bits of 2^k */
+    return (Vec)(~(x < low) & (VecInt)(p * (Vec)power));
+}
+
+/* ---- Moving rows ----------------------------------------------------------------------------------------------------- */
+
+/* to[0..n) = from[0..n) in rows of hd floats with the given strides; rows n..round_up(n, ROWS) and columns up to to_stride
+ * become 0. */
+ALWAYS_INLINE void rows_copy(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t n, int64_t hd)
+{
+    int64_t whole = hd / VECTOR * VECTOR;
+    for (int64_t i = 0; i < n; i++) {
+        float *t = to + i * to_stride;
+        const float *f = from + i * from_stride;
+        for (int64_t d = 0; d < whole; d += VECTOR)
+            vec_store(t + d, vec_load(f + d));
+        for (int64_t d = whole; d < to_stride; d++)
+            t[d] = d < hd ? f[d] : 0.0f;
+    }
+    memset(to + n * to_stride, 0, (size_t)((round_up(n, ROWS) - n) * to_stride) * sizeof(float));
+}
+
+/* a0 b0 a1 b1 ...: the lower or upper halves of a and b interleaved. */
+ALWAYS_INLINE void vec_interleave(Vec *low, Vec *high, Vec a, Vec b)
+{
+    VecInt even;
+    for (int l = 0; l < VECTOR; l++)
+        even[l] = l / 2 + l % 2 * VECTOR;
+    *low = __builtin_shuffle(a, b, even);
+    *high = __builtin_shuffle(a, b, even + VECTOR / 2);
+}
+
+/* x = x' for VECTOR x VECTOR numbers in registers. Interleaving row r with row r + VECTOR/2 rotates the bits of a number's
+ * position (row, lane) by one; log2(VECTOR) rounds swap the row's bits with the lane's. */
+ALWAYS_INLINE void vec_transpose(Vec x[VECTOR])
+{
+#pragma GCC unroll 4
+    for (int round = 1; round < VECTOR; round *= 2) {
+        Vec y[VECTOR];
+#pragma GCC unroll 8
+        for (int r = 0; r < VECTOR / 2; r++)
+            vec_interleave(&y[2 * r], &y[2 * r + 1], x[r], x[r + VECTOR / 2]);
+        memcpy(x, y, sizeof y);
+    }
+}
+
+/* to[d][i] = from[i][d] for i < n, d < hd; columns n.. up to a multiple of VECTOR become 0. to has row stride BLOCK; from has
+ * row stride `stride`, and its rows are readable, with anything, up to a multiple of VECTOR columns. */
+ALWAYS_INLINE void rows_transpose(float *to, const float *from, int64_t stride, int64_t n, int64_t hd)
+{
+    for (int64_t i = 0; i < n; i += VECTOR)
+        for (int64_t d = 0; d < hd; d += VECTOR) {
+            Vec x[VECTOR];
+#pragma GCC unroll 16
+            for (int r = 0; r < VECTOR; r++)
+                x[r] = i + r < n ? vec_load(from + (i + r) * stride + d) : (Vec){0};
+            vec_transpose(x);
+#pragma GCC unroll 16
+            for (int r = 0; r < VECTOR; r++)
+                if (d + r < hd)
+                    vec_store(to + (d + r) * BLOCK + i, x[r]);
+        }
+}
+
+/* ---- Products -------------------------------------------------------------------------------------------------------- */
+
+/* C[m][n] += sum over k in [0, K) of A(m, k) B[k][n], or = without the old value, for ROWS rows and `vectors` vectors.
+ * A(m, k) is a[m * am + k * ak]. The partial sums stay in registers and grow in ascending k, so that the same product has the
+ * same bits wherever it is computed. */
+ALWAYS_INLINE void product_kernel(float *c, int64_t ldc, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb,
+                                  int64_t K, const int vectors, bool accumulate)
+{
+    Vec sum[ROWS][2];
+#pragma GCC unroll 8
+    for (int m = 0; m < ROWS; m++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[m][v] = accumulate ? vec_load(c + m * ldc + v * VECTOR) : (Vec){0};
+    for (int64_t k = 0; k < K; k++) {
+        Vec right[2];
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            right[v] = vec_load(b + k * ldb + v * VECTOR);
+#pragma GCC unroll 8
+        for (int m = 0; m < ROWS; m++) {
+            Vec left = vec_all(a[m * am + k * ak]);
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sum[m][v] += left * right[v];
+        }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < ROWS; m++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            vec_store(c + m * ldc + v * VECTOR, sum[m][v]);
+}
+
+/* How many of a tile's nk keys take part for queries i .. i+VECTOR-1: all, or, on the diagonal, those up to the last of
+ * these queries, in whole groups of ROWS. The products below read nothing beyond. */
+ALWAYS_INLINE int64_t keys_visible(int64_t i, int64_t nk, bool diagonal)
+{
+    return diagonal ? min_of(nk, round_up(i + VECTOR, ROWS)) : nk;
+}
+
+/* Minus infinity where a key comes after its query, in the columns i .. i+VECTOR-1 of a tile on the diagonal. */
+ALWAYS_INLINE void mask_future(float *tile, int64_t i, int64_t nk)
+{
+    for (int64_t j = i + 1; j < keys_visible(i, nk, true); j++)
+        for (int64_t l = i; l < min_of(j, i + VECTOR); l++)
+            tile[j * BLOCK + l] = -INFINITY;
+}
+
+/* tile[j][i] = sum over d < hd of keys[j][d] queries[d][i], for nq queries and the visible ones of nk keys. */
+ALWAYS_INLINE void product_scores(float *tile, const float *keys, const float *queries, int64_t nk, int64_t nq, int64_t hd,
+                                  bool diagonal)
+{
+    int64_t stride = head_stride(hd);
+    for (int64_t i = 0; i < nq;) {
+        int vectors = !diagonal && i + VECTOR < nq ? 2 : 1;
+        int64_t visible = keys_visible(i, nk, diagonal);
+        for (int64_t j = 0; j < visible; j += ROWS)
+            if (vectors == 2)
+                product_kernel(tile + j * BLOCK + i, BLOCK, keys + j * stride, stride, 1, queries + i, BLOCK, hd, 2, false);
+            else
+                product_kernel(tile + j * BLOCK + i, BLOCK, keys + j * stride, stride, 1, queries + i, BLOCK, hd, 1, false);
+        i += vectors * VECTOR;
+    }
+}
+
+/* out[m][d] += sum over k of A(m, k) b[k][d], for rows m < M of hd floats. Without `accumulate`, = instead of +=. A is the
+ * tile, or the tile transposed. */
+ALWAYS_INLINE void product_rows(float *out, const float *a, int64_t am, int64_t ak, const float *b, int64_t hd, int64_t m,
+                                int64_t k_first, int64_t k_last, bool accumulate)
+{
+    int64_t stride = head_stride(hd), d = 0;
+    const float *left = a + m * am + k_first * ak, *right = b + k_first * stride;
+    float *c = out + m * stride;
+    for (; d + VECTOR < hd; d += 2 * VECTOR)
+        product_kernel(c + d, stride, left, am, ak, right + d, stride, k_last - k_first, 2, accumulate);
+    if (d < hd)
+        product_kernel(c + d, stride, left, am, ak, right + d, stride, k_last - k_first, 1, accumulate);
+}
+
+/* out[i][d] += sum over keys j of tile[j][i] b[j][d]: O and dQ. On the diagonal j stops at i. */
+ALWAYS_INLINE void product_queries(float *out, const float *tile, const float *b, int64_t nk, int64_t nq, int64_t hd,
+                                   bool diagonal, bool accumulate)
+{
+    for (int64_t i = 0; i < nq; i += ROWS)
+        product_rows(out, tile, 1, BLOCK, b, hd, i, 0, diagonal ? min_of(nk, i + ROWS) : nk, accumulate);
+}
+
+/* out[j][d] += sum over queries i of tile[j][i] b[i][d]: dK and dV. On the diagonal i starts at j. */
+ALWAYS_INLINE void product_keys(float *out, const float *tile, const float *b, int64_t nk, int64_t nq, int64_t hd, bool diagonal)
+{
+    for (int64_t j = 0; j < nk; j += ROWS)
+        product_rows(out, tile, BLOCK, 1, b, hd, j, diagonal ? j : 0, nq, true);
+}
+
+/* ---- Dropout --------------------------------------------------------------------------------------------------------- */
+
+/* bits[j][i] = the random bits of element first + i*T + j, `first` being the index of the tile's corner. Four neighbouring
+ * keys share one Philox block, so each lane makes the blocks of its own query, from the one its first key lies in; where T is
+ * not a multiple of 4 the keys then begin in the middle of a block, and the rows move up by that much. */
+ALWAYS_INLINE void random_tile(uint32_t *bits, RandomKey key, uint64_t first, int64_t T, int64_t nk, int64_t nq, bool diagonal)
+{
+    for (int64_t i = 0; i < nq; i += VECTOR) {
+        uint32_t low[VECTOR], high[VECTOR], skip[VECTOR];
+        for (int l = 0; l < VECTOR; l++) {
+            uint64_t index = first + (uint64_t)((i + l) * T);
+            low[l] = (uint32_t)(index >> 2);
+            high[l] = (uint32_t)(index >> 34);
+            skip[l] = (uint32_t)index & 3;
+        }
+        int64_t rows = keys_visible(i, nk, diagonal);
+        for (int64_t j = 0; j < rows + 3; j += 4) {
+            uint32_t *out = bits + j * BLOCK + i;
+            uint32_t block = (uint32_t)(j >> 2);
+#pragma omp simd
+            for (int l = 0; l < VECTOR; l++) {
+                uint32_t c0 = low[l] + block, c1 = high[l] + (c0 < block);
+                Philox p = philox4x32_10(c0, c1, key.high[0], key.high[1], key.key[0], key.key[1]);
+                out[l] = p.word[0];
+                out[BLOCK + l] = p.word[1];
+                out[2 * BLOCK + l] = p.word[2];
+                out[3 * BLOCK + l] = p.word[3];
+            }
+        }
+        if (T % 4 != 0)
+            for (int64_t j = 0; j < rows; j++)
+                for (int l = 0; l < VECTOR; l++)
+                    bits[j * BLOCK + i + l] = bits[(j + skip[l]) * BLOCK + i + l];
+    }
+}
+
+/* The factor of the elements with these bits: scale or 0. */
+ALWAYS_INLINE Vec dropout_factor(const DropoutMask *d, const uint32_t *bits)
+{
+    VecBits b;
+    memcpy(&b, bits, sizeof b);
+    return (Vec)((VecInt)(b >= d->threshold) & (VecInt)vec_all(d->scale));
+}
+
+#endif

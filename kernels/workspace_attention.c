@@ -1,0 +1,18 @@
+/* Scratch of attention: tiles of one size for every instruction set, so that a plan does not depend on the processor. */
+#include "kernels/cpu/attention_tile.h"
+
+size_t attention_workspace(AttentionShape s, const Target *t)
+{
+    return (size_t)t->threads * (size_t)forward_floats(s.hd) * sizeof(float);
+}
+
+size_t attention_backward_workspace(AttentionShape s, const Target *t)
+{
+    return (size_t)t->threads * (size_t)backward_floats(s.T, s.hd) * sizeof(float);
+}
+
+size_t attention_cached_workspace(AttentionShape s, int64_t P, const Target *t)
+{
+    (void)s, (void)P, (void)t;
+    return 0;
+}
