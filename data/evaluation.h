@@ -1,8 +1,8 @@
 /* The windows that an evaluation reads: K random batches, or the whole split in order.
  *
  *   random    K batches of B windows that start anywhere, drawn from (seed, number of the evaluation): another set each time
- *   whole     windows at stride T from token 0, the last one with fewer than T targets when T does not divide n - 1: all n - 1
- * targets count exactly once
+ *   whole     windows at stride T from token 0, all n - 1 targets exactly once: the last window is shorter when T does not divide
+ *             that number
  *
  * A batch is a pure function of its index, so ranks share the work by taking the indices rank, rank + world, ...: the windows,
  * and the sum of losses over them, are the same for any number of ranks. Rows and targets that do not exist have targets -1 and
@@ -24,16 +24,14 @@ typedef struct EvaluationData {
     uint64_t seed;
 } EvaluationData;
 
-/* Checks the sizes and that the split has a target at all (2 tokens). false after an error. To be called once, before the others.
- */
+/* Checks the sizes and that the split has a target at all (2 tokens). false after an error. To be called before the others. */
 bool evaluation_check(const EvaluationData *d, Error *e);
 
 /* Number of batches: K, or those of the whole split. */
 int64_t evaluation_batches(const EvaluationData *d);
 
 /* Batch `index`, 0 <= index < evaluation_batches, of evaluation `number` (0, 1, 2, ...; the whole split is the same for every
- * number), in tokens [B, T] and targets [B, T], which are the caller's. *counted = targets that are not -1. false after an error.
- */
+ * number), in the caller's tokens [B, T] and targets [B, T]. *counted = targets that are not -1. false after an error. */
 bool evaluation_batch(const EvaluationData *d, uint64_t number, int64_t index, int32_t *tokens, int32_t *targets,
                       int64_t *counted, Error *e);
 

@@ -5,8 +5,8 @@
  * windows of a step, and therefore its gradient, depend neither on the number of ranks nor on how they are cut into
  * micro-batches, as long as the product stays; and where training stands is one number, the windows consumed.
  *
- * A thread of the loader's own fills one of two buffers while the step runs on the other. It never gets ahead of what the caller
- * sees: position and results are those of a loader without a thread. */
+ * A thread of the loader's own fills one of two buffers while the step runs on the other. The caller sees nothing of that:
+ * position and results are those of a loader without a thread. */
 #ifndef TALLY_DATA_LOADER_H
 #define TALLY_DATA_LOADER_H
 
@@ -28,11 +28,11 @@ typedef struct LoaderConfig {
 /* What one rank trains on in one optimizer step. Belongs to the loader and is good until the next loader_next, loader_seek or
  * loader_destroy. */
 typedef struct StepBatch {
-    const int32_t *tokens;  /* [accumulate, B, T]                                                     */
-    const int32_t *targets; /* [accumulate, B, T]; -1: doesn't count (rows that do not exist)         */
-    int64_t micro_batches; /* how many of them any rank has rows in: the same on all ranks, fewer than accumulate only in the last
-                              step of a limited number of epochs; 0: the data has ended                   */
-    int64_t counted;       /* targets that count in the whole step: all micro-batches of all ranks   */
+    const int32_t *tokens;  /* [accumulate, B, T] */
+    const int32_t *targets; /* [accumulate, B, T]; -1: doesn't count (rows that do not exist) */
+    int64_t micro_batches;  /* how many of them some rank has rows in: the same number on all ranks. Fewer than accumulate only in
+                               the last step of a limited number of epochs; 0: the data has ended */
+    int64_t counted;        /* targets that count in the whole step: all micro-batches of all ranks */
 } StepBatch;
 
 typedef struct Loader Loader;

@@ -18,10 +18,9 @@ bool window_order_init(WindowOrder *o, int64_t n, int64_t block_size, uint64_t s
         return error_usage(e, "block_size is %" PRId64 "; at least 1 is needed", block_size);
     if (n < 2 || block_size > n - 1)
         return error_set(e,
-                         "%" PRId64 " tokens are too few: block_size %" PRId64
-                         " needs block_size + 1 of them (a window and its last "
-                         "target); take more text or a smaller block_size",
-                         n, block_size);
+                         "%" PRId64 " tokens are too few: block_size %" PRId64 " needs at least %" PRIu64
+                         " (block_size + 1: a window and its last target); take more text or a smaller block_size",
+                         n, block_size, (uint64_t)block_size + 1);
     *o = (WindowOrder){block_size, (n - 1) / block_size, (n - 1) % block_size, seed};
     return true;
 }

@@ -1,6 +1,6 @@
 /* From text to what training reads: a folder with train.bin, val.bin (data/tokenfile.h) and meta.json (data/tokenizer.h, and the
- * counts train_tokens, val_tokens, text_bytes). The text is cut in two by characters: the first part trains, the last validates.
- */
+ * counts train_tokens, val_tokens, text_bytes). The text is cut in two between characters: its beginning trains, its end
+ * validates. */
 #ifndef TALLY_DATA_PREPARE_H
 #define TALLY_DATA_PREPARE_H
 

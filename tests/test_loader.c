@@ -208,7 +208,7 @@ static void too_few_tokens(void **state)
         Loader *l = loader_create(&s, &c, &e);
         if (sizes[i] <= T) {
             char part[80];
-            snprintf(part, sizeof part, "t00000.bin: %d tokens are too few: block_size 8 needs block_size + 1", sizes[i]);
+            snprintf(part, sizeof part, "t00000.bin: %d tokens are too few: block_size 8 needs at least 9", sizes[i]);
             assert_null(l);
             assert_says(&e, part);
         } else {
@@ -495,7 +495,8 @@ static void evaluation_of_too_little(void **state)
     static const int32_t want_tokens[T] = {0, 1, 2}, want_targets[T] = {1, 2, 3, -1, -1, -1, -1, -1};
     int64_t counted;
     e = (Error){0};
-    assert_true(evaluation_check(&d, &e) && evaluation_batch(&d, 0, 1, tokens, targets, &counted, &e));
+    assert_true(evaluation_check(&d, &e));
+    assert_true(evaluation_batch(&d, 0, 1, tokens, targets, &counted, &e));
     assert_int_equal(counted, 3);
     assert_memory_equal(tokens, want_tokens, sizeof tokens);
     assert_memory_equal(targets, want_targets, sizeof targets);
