@@ -3,14 +3,12 @@
  *
  *   byte   256 ids, id = byte: for any file at all
  *   char   one id for every kind of character of the training text, in ascending order of code point; bytes that are not UTF-8
- * are characters of their own (data/utf8.h), so that nothing is lost
+ *          are characters of their own (data/utf8.h), so that nothing is lost
  *
- * Encoding and decoding round trip for any bytes. A kind is a file tokenizer_KIND.c with one TokenizerKind
- * (data/tokenizer_kind.h).
+ * What can be encoded decodes to the same bytes. A kind is a file tokenizer_KIND.c with one TokenizerKind (tokenizer_kind.h).
  *
- * On disk a tokenizer is meta.json: {"tokenizer": "char", "vocab_size": 65, "characters": [10, 32, ...]}; other fields beside
- * these
- * (`tally data prepare` adds counts) are ignored when it is read. */
+ * On disk a tokenizer is meta.json: {"tokenizer": "char", "vocab_size": 65, "characters": [10, 32, ...]}; other fields, such as
+ * the counts that `tally data prepare` adds, are ignored when it is read. */
 #ifndef TALLY_DATA_TOKENIZER_H
 #define TALLY_DATA_TOKENIZER_H
 
