@@ -45,24 +45,25 @@ static bool block_suspect(Model *m, int l, char *text, size_t size)
     return false;
 }
 
-void nonfinite_find(Model *m, char *text, size_t size)
+bool nonfinite_find(Model *m, char *text, size_t size)
 {
     for (int i = 0; i < m->n_weights; i++)
         if (tensor_suspect(m, m->weight[i]->value, "weight", m->weight[i]->name, text, size))
-            return;
+            return true;
     model_forward(m, PHASE_FORWARD); /* afterwards all that the backward needs is there */
     for (int l = 0; l < (int)m->config.n_layer; l++)
         if (block_suspect(m, l, text, size))
-            return;
+            return true;
     if (tensor_suspect(m, m->x_final, "activation", "x_final", text, size) ||
         tensor_suspect(m, m->ln_f_out, "activation", "ln_f_out", text, size))
-        return;
+        return true;
     model_gradients_zero(m);
     model_forward_backward(m);
     if (tensor_suspect(m, m->losses, "activation", "losses", text, size))
-        return;
+        return true;
     for (int i = 0; i < m->n_weights; i++)
         if (tensor_suspect(m, m->weight[i]->grad, "gradient of", m->weight[i]->name, text, size))
-            return;
-    snprintf(text, size, "run again, every tensor of the micro-batch is finite");
+            return true;
+    snprintf(text, size, "run again, every tensor is finite");
+    return false;
 }

@@ -6,7 +6,7 @@
 
 /* Runs the micro-batch that is in the model once more and looks at its tensors in the order in which they are made: weights,
  * activations of the forward, losses, gradients. Puts a sentence about the first that holds an Inf or NaN into `text` (its name,
- * layer, index and value); says so when all are finite. Overwrites the gradients. */
-void nonfinite_find(Model *m, char *text, size_t size);
+ * layer, index and value) and returns true; false, saying so, when all are finite. Overwrites the gradients. */
+bool nonfinite_find(Model *m, char *text, size_t size);
 
 #endif

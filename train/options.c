@@ -141,6 +141,7 @@ TrainOptions train_options_default(void)
         .eval_interval = 250,
         .eval_iters = 20,
         .sample_tokens = 200,
+        .checkpoint_interval = 1000,
         .keep = 3,
     };
     return o;
@@ -328,6 +329,18 @@ bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint
     Parse places = {o, e, true}, all = {o, e, false};
     return argp_run(&places, argc, argv) && (!o->resume || checkpoint_read(o, checkpoint, trainer, e)) &&
            (!o->config[0] || config_read(o, e)) && argp_run(&all, argc, argv);
+}
+
+bool train_options_flag(int *argc, char **argv, const char *flag)
+{
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], flag) != 0)
+            continue;
+        memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv); /* the final NULL moves along */
+        (*argc)--;
+        return true;
+    }
+    return false;
 }
 
 /* ---- What depends on what ------------------------------------------------------------------------------------------ */

@@ -45,6 +45,10 @@ TrainOptions train_options_default(void);
  * False with a message for an unknown flag, a bad value, a bad file. */
 bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint[PATH_SIZE], json_t **trainer, Error *e);
 
+/* For commands that take the settings of a run and a flag of their own beside them: removes `flag` ("--json") from the command
+ * line and says whether it was there. */
+bool train_options_flag(int *argc, char **argv, const char *flag);
+
 /* Takes settings from an object as options_to_json makes it or as a --config file has it. Unknown names are refused;
  * `where` is for messages. */
 bool train_options_from_json(TrainOptions *o, const json_t *object, const char *where, Error *e);

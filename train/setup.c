@@ -1,0 +1,222 @@
+/* From a command line to a model in memory that is about to take its first step. */
+#include "train/peak.h"
+#include "train/trainer.h"
+
+#include "model/ledger.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Data ---------------------------------------------------------------------------------------------------------- */
+
+static bool tokenizer_open(Trainer *t, Error *e)
+{
+    if (!path_join(t->meta, t->options.data, "meta.json", e))
+        return false;
+    if (!file_exists(t->meta)) {
+        t->meta[0] = 0;
+        return true;
+    }
+    t->tokenizer = tokenizer_load(t->meta, e);
+    return t->tokenizer != NULL;
+}
+
+static bool data_open(Trainer *t, Error *e)
+{
+    TrainOptions *o = &t->options;
+    if (!o->data[0])
+        return error_usage(e, "--data DIR is missing; `tally data prepare FILE --out DIR` makes one from text");
+    if (!token_stream_open(&t->tokens, o->data, "train", e) || !tokenizer_open(t, e))
+        return false;
+    t->validates = o->eval_interval > 0 && token_stream_present(o->data, "val");
+    return !t->validates || token_stream_open(&t->validation, o->data, "val", e);
+}
+
+static bool loader_open(Trainer *t, Error *e)
+{
+    TrainOptions *o = &t->options;
+    LoaderConfig config = {.vocab_size = t->model.config.vocab_size,
+                           .batch_size = o->batch_size,
+                           .block_size = o->block_size,
+                           .accumulate = o->gradient_accumulation_steps,
+                           .world = 1,
+                           .epochs = o->epochs,
+                           .seed = (uint64_t)o->seed};
+    t->loader = loader_create(&t->tokens, &config, e);
+    if (!t->loader)
+        return false;
+    if (o->epochs)
+        o->max_iters = loader_steps_left(t->loader);
+    t->evaluation = (EvaluationData){.stream = &t->validation,
+                                     .vocab_size = config.vocab_size,
+                                     .batch_size = o->batch_size,
+                                     .block_size = o->block_size,
+                                     .iters = o->eval_iters,
+                                     .seed = (uint64_t)o->seed};
+    t->evaluation_batch = memory_get(e, (size_t)(2 * o->batch_size * o->block_size), sizeof(int32_t), "an evaluation batch");
+    return t->evaluation_batch && (!t->validates || evaluation_check(&t->evaluation, e));
+}
+
+/* ---- Model --------------------------------------------------------------------------------------------------------- */
+
+/* A resumed run has the checkpoint's model: flags may not change its shape. */
+static bool same_model(const ModelConfig *have, const ModelConfig *asked, Error *e)
+{
+    struct {
+        const char *name;
+        int64_t have, asked;
+    } fields[] = {{"n_layer", have->n_layer, asked->n_layer},
+                  {"n_head", have->n_head, asked->n_head},
+                  {"n_embd", have->n_embd, asked->n_embd},
+                  {"vocab_size", have->vocab_size, asked->vocab_size},
+                  {"vocab_multiple", have->vocab_multiple, asked->vocab_multiple},
+                  {"bias", have->bias, asked->bias}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].have != fields[i].asked)
+            return error_usage(e, "%s: the checkpoint's model has %lld, asked for is %lld; a resumed run keeps its model",
+                               fields[i].name, (long long)fields[i].have, (long long)fields[i].asked);
+    return true;
+}
+
+static bool config_choose(Trainer *t, ModelConfig *config, Error *e)
+{
+    TrainOptions *o = &t->options;
+    const char *from = t->checkpoint[0] ? t->checkpoint : o->init_from;
+    bool ok = from[0] ? model_config_load(from, config, e) : model_config_preset(o->model, config, e);
+    if (!ok)
+        return false;
+    ModelConfig base = *config;
+    if (!from[0]) { /* a new model takes its context from the batch, and its vocabulary from the data */
+        config->block_size = o->block_size ? o->block_size : config->block_size;
+        config->vocab_size = t->tokenizer ? tokenizer_vocab_size(t->tokenizer) : config->vocab_size;
+    }
+    train_options_model(o, config);
+    if (from[0] && !same_model(&base, config, e))
+        return false;
+    if (t->tokenizer && config->vocab_size < tokenizer_vocab_size(t->tokenizer))
+        return error_usage(e, "vocab_size: the model has %lld, the data's tokenizer %lld", (long long)config->vocab_size,
+                           (long long)tokenizer_vocab_size(t->tokenizer));
+    o->block_size = o->block_size ? o->block_size : config->block_size;
+    return true;
+}
+
+static bool model_open(Trainer *t, Error *e)
+{
+    TrainOptions *o = &t->options;
+    ModelConfig config;
+    Target target;
+    const Device *device = cpu_device(&target, (int)o->threads, e);
+    if (!device || !config_choose(t, &config, e))
+        return false;
+    ModelRun run = {.training = true,
+                    .batch_size = o->batch_size,
+                    .block_size = o->block_size,
+                    .head_rows = o->head_rows,
+                    .sample_size = o->sample_interval > 0,
+                    .grad_clip = o->grad_clip,
+                    .beta1 = o->beta1,
+                    .beta2 = o->beta2,
+                    .eps = o->eps,
+                    .weight_decay = o->weight_decay};
+    if (o->sample_interval && !t->tokenizer)
+        return error_usage(e, "sample_interval: %s has no meta.json, so tokens cannot be shown as text", o->data);
+    if (!model_plan(&t->model, &config, &run, &target, e) || !loader_open(t, e) || !train_options_resolve(o, e))
+        return false;
+    ledger_print(stdout, &t->model, o->verbose);
+    if (!ledger_check(&t->model, o->mem_cap, e))
+        return false;
+    t->gemm_peak = gemm_peak_measure(device, &target, e);
+    return !e->set && model_allocate(&t->model, device, e);
+}
+
+static bool weights_open(Trainer *t, Error *e)
+{
+    TrainOptions *o = &t->options;
+    t->state = (TrainState){.best_loss = INFINITY, .best_iter = -1};
+    if (t->checkpoint[0])
+        return checkpoint_load_weights(&t->model, t->checkpoint, e) &&
+               checkpoint_load_state(&t->model, t->checkpoint, t->resumed, &t->state, e) &&
+               loader_seek(t->loader, t->state.loader_position, e);
+    return o->init_from[0] ? checkpoint_load_weights(&t->model, o->init_from, e)
+                           : model_initialize(&t->model, (uint64_t)o->seed, e);
+}
+
+/* ---- Header and log ------------------------------------------------------------------------------------------------ */
+
+static void header_print(const Trainer *t)
+{
+    const TrainOptions *o = &t->options;
+    const ModelConfig *f = &t->model.config;
+    BytesText total;
+    printf("It fits: %s taken. GEMM peak, measured: %.1f GFLOP/s fp32.\n",
+           bytes_text(total, (double)plan_total_bytes(&t->model.plan)), t->gemm_peak / 1e9);
+    printf("Model: %lld layers, %lld heads, %lld channels, context %lld, vocabulary %lld, dropout %g%s\n", (long long)f->n_layer,
+           (long long)f->n_head, (long long)f->n_embd, (long long)f->block_size, (long long)f->vocab_size, f->dropout,
+           f->bias ? "" : ", no biases");
+    printf("Data: %s, %lld tokens to train on, %lld to validate; %lld windows an epoch\n", o->data, (long long)t->tokens.count,
+           (long long)(t->validates ? t->validation.count : 0), (long long)loader_epoch_windows(t->loader));
+    printf("Run: steps %lld to %lld of %lld tokens (B %lld x T %lld x %lld), %s schedule %g to %g, warm-up %lld, seed %lld\n",
+           (long long)t->state.iter, (long long)o->max_iters,
+           (long long)(o->batch_size * o->block_size * o->gradient_accumulation_steps), (long long)o->batch_size,
+           (long long)o->block_size, (long long)o->gradient_accumulation_steps, o->schedule, o->learning_rate, o->min_lr,
+           (long long)o->warmup_iters, (long long)o->seed);
+    if (t->checkpoint[0])
+        printf("Resumed from %s\n", t->checkpoint);
+    fflush(stdout);
+}
+
+/* The first object of log.jsonl: enough to do the run again. */
+static json_t *configuration_json(const Trainer *t)
+{
+    const ModelConfig *f = &t->model.config;
+    json_t *model = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:f}", "n_layer", (json_int_t)f->n_layer, "n_head",
+                              (json_int_t)f->n_head, "n_embd", (json_int_t)f->n_embd, "block_size", (json_int_t)f->block_size,
+                              "vocab_size", (json_int_t)f->vocab_size, "bias", f->bias, "dropout", f->dropout);
+    return json_pack("{s:O, s:o, s:I, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
+                     (json_int_t)model_parameters(&t->model), "target", t->model.ctx.target.name, "gemm_peak", t->gemm_peak,
+                     "persistent_bytes", (json_int_t)t->model.plan.persistent_bytes, "step_bytes",
+                     (json_int_t)t->model.plan.step_bytes);
+}
+
+static bool log_begin(Trainer *t, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    json_t *configuration = configuration_json(t);
+    bool ok = log_open(&t->log, o->out_dir, configuration, t->state.iter, o->log_interval, o->quiet, e);
+    json_decref(configuration);
+    return ok;
+}
+
+bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
+{
+    TrainOptions *o = &t->options;
+    *o = train_options_default();
+    if (!train_options_parse(o, argc, argv, t->checkpoint, &t->resumed, e) || !data_open(t, e))
+        return false;
+    t->settings = train_options_to_json(o); /* as asked for: what is derived is derived again on resuming */
+    if (!model_open(t, e) || !dir_make(o->out_dir, e) || !weights_open(t, e))
+        return false;
+    t->schedule = (Schedule){.warmup = o->warmup_iters,
+                             .end = o->lr_decay_iters,
+                             .lr = o->learning_rate,
+                             .min_lr = o->min_lr,
+                             .decay = o->decay_fraction};
+    schedule_kind_parse(o->schedule, &t->schedule.kind);
+    t->step = (StepState){.seed = (uint64_t)o->seed, .loss_scale = 1, .adam_t = t->state.adam_t};
+    header_print(t);
+    return log_begin(t, e);
+}
+
+void trainer_close(Trainer *t)
+{
+    log_close(&t->log);
+    loader_destroy(t->loader);
+    model_free(&t->model);
+    token_stream_close(&t->tokens);
+    token_stream_close(&t->validation);
+    tokenizer_destroy(t->tokenizer);
+    free(t->evaluation_batch);
+    json_decref(t->settings);
+    json_decref(t->resumed);
+}

@@ -1,0 +1,177 @@
+/* The training loop: one optimizer step after the other, and between them what is due. */
+#include "train/train.h"
+#include "train/diagnose.h"
+#include "train/peak.h"
+#include "train/trainer.h"
+
+#include "model/ledger.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Set by SIGINT and SIGTERM: the step in progress is finished, the run saved. A second signal ends the process at once. */
+static volatile sig_atomic_t stop_asked;
+
+static void stop_ask(int signal_number)
+{
+    stop_asked = 1;
+    signal(signal_number, SIG_DFL);
+}
+
+static void micro_batch_send(Trainer *t, int64_t micro)
+{
+    Model *m = &t->model;
+    int64_t offset = micro * m->run.batch_size * m->run.block_size;
+    copy_in(&m->ctx, m->tokens, t->batch.tokens + offset);
+    copy_in(&m->ctx, m->targets, t->batch.targets + offset);
+}
+
+/* The next step's data; --overfit stays at the first. */
+static bool batch_take(Trainer *t, Error *e)
+{
+    bool stay = t->options.overfit && t->batch.tokens;
+    return stay || loader_next(t->loader, &t->batch, e);
+}
+
+/* One optimizer step: the gradient of the mean loss over all counted targets of all its micro-batches, and the update. */
+static void step_compute(Trainer *t)
+{
+    Model *m = &t->model;
+    t->step.step = t->state.iter;
+    t->step.micro = 0;
+    t->step.learning_rate = (float)schedule_rate(&t->schedule, t->state.iter);
+    t->step.inverse_count = t->batch.counted ? (float)(1.0 / (double)t->batch.counted) : 0;
+    t->step.loss_sum = 0;
+    step_state_send(t);
+    model_gradients_zero(m);
+    for (int64_t micro = 0; micro < t->batch.micro_batches; micro++) {
+        micro_batch_send(t, micro);
+        model_forward_backward(m);
+    }
+    model_update(m);
+    step_state_fetch(t);
+}
+
+/* Which tensor of this step was the first to be non-finite: each micro-batch once more. */
+static bool diagnose(Trainer *t, Error *e)
+{
+    char text[400] = "";
+    bool found = false;
+    for (int64_t micro = 0; micro < t->batch.micro_batches && !found; micro++) {
+        t->step.micro = (int32_t)micro;
+        step_state_send(t);
+        micro_batch_send(t, micro);
+        found = nonfinite_find(&t->model, text, sizeof text);
+    }
+    return error_set(e, "step %lld: the gradient has not been finite for %lld steps in a row; %s", (long long)t->state.iter,
+                     (long long)t->state.skips_in_a_row, text);
+}
+
+/* Moves the counters on after a step, and judges a skipped one. */
+static bool step_account(Trainer *t, Error *e)
+{
+    TrainState *s = &t->state;
+    bool skipped = t->step.nonfinite != 0;
+    s->iter++;
+    s->adam_t = t->step.adam_t;
+    s->loader_position = t->options.overfit ? 0 : loader_position(t->loader);
+    s->tokens += t->batch.counted;
+    s->skips += skipped;
+    s->skips_in_a_row = skipped ? s->skips_in_a_row + 1 : 0;
+    if (s->skips_in_a_row > t->options.max_skips)
+        return diagnose(t, e);
+    return true;
+}
+
+static bool save(Trainer *t, Error *e)
+{
+    return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta, t->options.keep, e);
+}
+
+static bool due(int64_t interval, int64_t step, int64_t last)
+{
+    return interval > 0 && (step % interval == 0 || step == last);
+}
+
+/* After step state->iter: evaluation, sample, checkpoint, log. */
+static bool between_steps(Trainer *t, LogStep *line, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    TrainState *s = &t->state;
+    bool best = false;
+    if (t->validates && due(o->eval_interval, s->iter, o->max_iters)) {
+        if (!trainer_evaluate(t, &line->val_loss, e))
+            return false;
+        best = line->val_loss < s->best_loss;
+        if (best) {
+            s->best_loss = line->val_loss;
+            s->best_iter = s->iter;
+        }
+    }
+    if (!log_step(&t->log, line, e) || (due(o->sample_interval, s->iter, o->max_iters) && !trainer_sample(t, e)))
+        return false;
+    bool last = s->iter == o->max_iters || stop_asked;
+    bool wanted = last || due(o->checkpoint_interval, s->iter, o->max_iters) || (best && o->checkpoint_interval > 0);
+    return !wanted || save(t, e);
+}
+
+static LogStep step_describe(const Trainer *t, double seconds, double waited)
+{
+    double tokens = (double)t->batch.counted;
+    LogStep line = {.step = t->state.iter,
+                    .steps = t->options.max_iters,
+                    .loss = tokens > 0 ? t->step.loss_sum / tokens : 0,
+                    .val_loss = NAN,
+                    .learning_rate = (double)t->step.learning_rate,
+                    .grad_norm = t->step.grad_norm,
+                    .seconds = seconds,
+                    .wait_seconds = waited,
+                    .tokens_per_s = tokens / seconds,
+                    .skipped = t->step.nonfinite != 0};
+    line.mfu = line.tokens_per_s * model_flops_per_token(&t->model) / t->gemm_peak;
+    return line;
+}
+
+static bool train(Trainer *t, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    bool first = true;
+    if (t->state.iter >= o->max_iters)
+        return save(t, e);
+    while (t->state.iter < o->max_iters && !stop_asked) {
+        double start = clock_seconds(), waited = loader_wait_seconds(t->loader);
+        if (!batch_take(t, e))
+            return false;
+        step_compute(t);
+        if (e->set || !step_account(t, e))
+            return false;
+        double now = clock_seconds();
+        LogStep line = step_describe(t, now - start, loader_wait_seconds(t->loader) - waited);
+        Resident resident;
+        if (first && resident_read(&resident, &t->model))
+            resident_print(stdout, &resident, &t->model);
+        first = false;
+        if (!between_steps(t, &line, e))
+            return false;
+    }
+    if (stop_asked)
+        printf("Stopped after step %lld; saved. Go on with: tally train --out-dir %s --resume\n", (long long)t->state.iter,
+               o->out_dir);
+    return true;
+}
+
+int train_main(int argc, char **argv)
+{
+    Error e = {0};
+    Trainer t;
+    memset(&t, 0, sizeof t);
+    signal(SIGINT, stop_ask);
+    signal(SIGTERM, stop_ask);
+    bool ok = trainer_open(&t, argc, argv, &e) && train(&t, &e);
+    trainer_close(&t);
+    if (!ok)
+        fprintf(stderr, "tally train: %s\n", e.text);
+    return ok ? 0 : e.usage ? 2 : 1;
+}
