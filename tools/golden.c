@@ -428,6 +428,7 @@ int golden_main(int argc, char **argv)
     golden_set_free(&r.initial);
     golden_case_free(&r.g);
     model_free(&r.m);
+    fflush(stdout);
     if (e.set)
         fprintf(stderr, "%s: %s\n", argv[0], e.text);
     return !e.set ? 0 : e.usage ? 2 : 1;

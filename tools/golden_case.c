@@ -110,6 +110,8 @@ static bool config_read(GoldenCase *g, Error *e)
         if (value != sizes[i].value)
             return error_set(e, "model: %s: is %" PRId64 ", in config.json %" PRId64, sizes[i].name, value, sizes[i].value);
     }
+    if (model && !json_get_bool(model, "bias", &g->config.bias, false, e)) /* which Hugging Face's form cannot say */
+        return error_prefix(e, "model");
     g->config.dropout = 0; /* the cases have none, whatever Hugging Face's default is */
     return g->T <= g->config.block_size ||
            error_set(e, "batch: T: is %" PRId64 "; the model has %" PRId64 " positions", g->T, g->config.block_size);

@@ -118,13 +118,14 @@ static Columns noise_columns(const GoldenCase *g, const char *tensor)
 
 /* Sums of squares over one tensor. */
 typedef struct Squares {
+    bool compared;          /* else there is nothing to compare it with */
     double error, expected; /* outside the noise columns */
     double noise;           /* of ours, inside           */
 } Squares;
 
 static Squares squares(const SafeEntry *got, const float *expected, const float *initial, Columns noise)
 {
-    Squares s = {0, 0, 0};
+    Squares s = {.compared = true};
     const float *x = got->data;
     int64_t width = got->ndim ? got->shape[got->ndim - 1] : 1;
     for (int64_t i = 0, n = golden_entry_count(got); i < n; i++) {
@@ -147,14 +148,14 @@ static double measure(double expected, double all)
     return own < 1e-7 * whole || own == 0 ? (whole > 0 ? whole : 1) : own;
 }
 
-/* Prints the rows of one kind from the sums of its tensors; s[i].expected < 0 marks one that the file lacks. */
+/* Prints the rows of one kind from the sums of its tensors. */
 static void rows_print(GoldenReport *r, const GoldenCase *g, const GoldenSet *set, const Squares *s, const GoldenRule *rule)
 {
-    Squares all = {0, 0, 0};
+    Squares all = {0};
     Worst tensor = {0, NULL}, noise = {0, NULL};
     size_t compared = 0;
     for (size_t i = 0; i < set->count; i++) {
-        if (s[i].expected >= 0) {
+        if (s[i].compared) {
             all.error += s[i].error;
             all.expected += s[i].expected;
             compared++;
@@ -163,7 +164,7 @@ static void rows_print(GoldenReport *r, const GoldenCase *g, const GoldenSet *se
     for (size_t i = 0; i < set->count; i++) {
         const char *name = set->entry[i].name;
         Columns columns = noise_columns(g, name);
-        if (s[i].expected < 0)
+        if (!s[i].compared)
             continue;
         worst_take(&tensor, sqrt(s[i].error) / measure(s[i].expected, all.expected), name);
         if (columns.last > columns.first)
@@ -207,7 +208,6 @@ static bool file_compare(GoldenReport *r, const GoldenCase *g, const GoldenSet *
         const SafeTensor *t = safetensors_find(f, got->name);
         int64_t n = golden_entry_count(got);
         float *expected = t ? memory_get(e, (size_t)n, sizeof *expected, "expected values") : NULL;
-        s[i].expected = -1;
         if (t && expected && safetensors_read_f32(f, t, 0, n, expected, e))
             s[i] = squares(got, expected, rule->initial ? rule->initial->entry[i].data : NULL, noise_columns(g, got->name));
         free(expected);
