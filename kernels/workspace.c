@@ -11,11 +11,11 @@ static size_t gemm_bytes(Gemm g, const Target *t)
     return gemm_scratch(&g, t);
 }
 
-/* A row of dw and one of db per thread. */
+/* Per thread a row each of dw, of db and of dy w. */
 size_t norm_backward_workspace(int64_t N, int64_t C, const Target *t)
 {
     (void)N;
-    return (size_t)t->threads * 2 * (size_t)partial_width(C) * sizeof(float);
+    return (size_t)t->threads * 3 * (size_t)partial_width(C) * sizeof(float);
 }
 
 size_t linear_workspace(int64_t N, int64_t I, int64_t O, const Target *t)

@@ -101,9 +101,8 @@ ALWAYS_INLINE void forward_block(const Forward *f, Scratch w, int64_t item, int6
         product_queries(w.out, w.tile, w.values, nk, nq, hd, diagonal, key > 0);
     }
     for (int64_t i = 0; i < nq; i++) {
-        float *to = f->att + (b * s.T + first + i) * s.NH * hd + h * hd, inverse = w.sum[i] == 0.0f ? 0.0f : 1.0f / w.sum[i];
-        for (int64_t d = 0; d < hd; d++)
-            to[d] = w.out[i * stride + d] * inverse;
+        float inverse = w.sum[i] == 0.0f ? 0.0f : 1.0f / w.sum[i];
+        row_scale(f->att + (b * s.T + first + i) * s.NH * hd + h * hd, w.out + i * stride, inverse, hd, false);
         f->lse[head * s.T + first + i] = w.max[i] * f->scale + logf(w.sum[i]);
     }
 }

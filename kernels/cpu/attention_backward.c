@@ -147,8 +147,7 @@ ALWAYS_INLINE void backward_block(const Backward *f, Scratch w, int64_t item, in
         product_queries(w.dq, w.grad_tile, w.keys, nk, nq, hd, diagonal, key > 0);
     }
     for (int64_t i = 0; i < nq; i++)
-        for (int64_t d = 0; d < hd; d++)
-            f->dqkv[query + i * width + d] = w.dq[i * stride + d] * f->scale;
+        row_scale(f->dqkv + query + i * width, w.dq + i * stride, f->scale, hd, false);
 }
 
 /* The usual head sizes get code of their own, in which all strides are constants. */
@@ -175,10 +174,8 @@ static void slot_write(const Backward *f, const Scratch *w, int64_t unit, int64_
     int64_t width = (s.NH + 2 * s.NKV) * s.hd, stride = head_stride(s.hd);
     for (int64_t t = from; t < to; t++) {
         float *dk = f->dqkv + (unit / s.NKV * s.T + t) * width + (s.NH + unit % s.NKV) * s.hd, *dv = dk + s.NKV * s.hd;
-        for (int64_t d = 0; d < s.hd; d++) {
-            dk[d] = (add ? dk[d] : 0.0f) + w->dk[t * stride + d] * f->scale;
-            dv[d] = (add ? dv[d] : 0.0f) + w->dv[t * stride + d];
-        }
+        row_scale(dk, w->dk + t * stride, f->scale, s.hd, add);
+        row_scale(dv, w->dv + t * stride, 1.0f, s.hd, add);
     }
 }
 

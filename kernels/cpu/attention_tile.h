@@ -154,6 +154,16 @@ ALWAYS_INLINE void rows_copy(float *to, int64_t to_stride, const float *from, in
     memset(to + n * to_stride, 0, (size_t)((round_up(n, ROWS) - n) * to_stride) * sizeof(float));
 }
 
+/* to[d] = from[d] * factor for d < hd; with `add`, += instead. */
+ALWAYS_INLINE void row_scale(float *to, const float *from, float factor, int64_t hd, bool add)
+{
+    int64_t whole = hd / VECTOR * VECTOR;
+    for (int64_t d = 0; d < whole; d += VECTOR)
+        vec_store(to + d, add ? vec_load(to + d) + vec_load(from + d) * factor : vec_load(from + d) * factor);
+    for (int64_t d = whole; d < hd; d++)
+        to[d] = (add ? to[d] : 0.0f) + from[d] * factor;
+}
+
 /* a0 b0 a1 b1 ...: the lower or upper halves of a and b interleaved. */
 ALWAYS_INLINE void vec_interleave(Vec *low, Vec *high, Vec a, Vec b)
 {

@@ -10,7 +10,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { TABLE_SIZE = 1024, TABLE_MAX = 512 }; /* slots; primitives kept at most, then all are dropped */
+enum { TABLE_SIZE = 1024, TABLE_MAX = 512 };                    /* slots; primitives kept at most, then all are dropped */
 enum { ARG_A, ARG_B, ARG_C, ARG_SCRATCH, ARG_BIAS, ARG_COUNT }; /* the bias last: not all have one */
 
 typedef struct Product {
@@ -175,15 +175,32 @@ static bool gemm_is_empty(const Gemm *g)
     return g->M <= 0 || g->N <= 0 || g->K <= 0;
 }
 
-void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch)
+/* oneDNN reads a plain B in place, unless it is transposed or its width is a power of two beyond 256: then it first copies
+ * pieces of it to where they lie densely. In place is slow, by half where the rows of B are a multiple of 4 KiB apart and
+ * fall on the same few cache sets (3072 floats: the widest matrix of GPT-2). So a wide product is cut into pieces of C's
+ * columns whose widths are powers of two, and a rest. A transposed A is copied once for each piece, so there it pays later. */
+static int64_t piece_width(const Gemm *g, int64_t left)
 {
-    if (gemm_is_empty(g)) {
-        gemm_empty(g, C, bias);
-        return;
-    }
+    const int64_t smallest = 512, worthwhile = g->transpose_a ? 1024 : smallest, least_rest = 64;
+    if (g->transpose_b || g->N < worthwhile || left < smallest)
+        return left;
+    int64_t width = smallest;
+    while (2 * width <= left)
+        width *= 2;
+    return left - width < least_rest ? left : width;
+}
+
+/* The product of `width` columns of C. */
+static Gemm gemm_piece(const Gemm *g, int64_t width)
+{
+    Gemm piece = *g;
+    piece.N = width;
+    return piece;
+}
+
+static void piece_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch)
+{
     dnnl_status_t status;
-    int threads_before = omp_get_max_threads();
-    omp_set_num_threads(c->target.threads);
     Product *p = product_find(g, c->target.threads, &status);
     size_t offset = (size_t)((char *)scratch - (char *)c->workspace);
     if (p && p->scratch + offset > c->workspace_bytes)
@@ -194,6 +211,21 @@ void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, c
     if (status)
         error_set(c->error, "matrix product %lld x %lld x %lld: oneDNN failed with status %d", (long long)g->M, (long long)g->N,
                   (long long)g->K, (int)status);
+}
+
+void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch)
+{
+    if (gemm_is_empty(g)) {
+        gemm_empty(g, C, bias);
+        return;
+    }
+    int threads_before = omp_get_max_threads();
+    omp_set_num_threads(c->target.threads);
+    for (int64_t at = 0, width; at < g->N; at += width) {
+        width = piece_width(g, g->N - at);
+        Gemm piece = gemm_piece(g, width);
+        piece_run(c, &piece, C + at, A, g->transpose_b ? B + at * g->ldb : B + at, g->bias ? bias + at : NULL, scratch);
+    }
     omp_set_num_threads(threads_before);
 }
 
@@ -201,10 +233,17 @@ size_t gemm_scratch(const Gemm *g, const Target *t)
 {
     if (gemm_is_empty(g))
         return 0;
-    dnnl_status_t status;
+    size_t most = 0;
     int threads_before = omp_get_max_threads();
     omp_set_num_threads(t->threads);
-    Product *p = product_find(g, t->threads, &status);
+    for (int64_t at = 0, width; at < g->N; at += width) {
+        width = piece_width(g, g->N - at);
+        Gemm piece = gemm_piece(g, width);
+        dnnl_status_t status;
+        Product *p = product_find(&piece, t->threads, &status);
+        if (p && p->scratch > most)
+            most = p->scratch;
+    }
     omp_set_num_threads(threads_before);
-    return p ? p->scratch : 0;
+    return most;
 }

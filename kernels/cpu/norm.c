@@ -79,24 +79,26 @@ void CPU(residual_norm_forward)(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Te
     }
 }
 
-/* One row of the backward; dw, db [C] are a thread's partial sums. */
-static void row_norm_backward(float *dx, float *restrict dw, float *restrict db, const float *dskip, const float *dy,
+/* One row of the backward. sums [3][stride] are a thread's own: its partial dw and db, and room for the row's g, which is kept
+ * rather than made twice so that both uses see the same rounding: g - mean(g) is 0 where all g are equal. */
+static void row_norm_backward(float *dx, float *restrict sums, int64_t stride, const float *dskip, const float *dy,
                               const float *x, const float stats[2], const float *w, int64_t C)
 {
     float mean = stats[0], rstd = stats[1], sum_g = 0, sum_gx = 0;
+    float *dw = sums, *db = sums + stride, *g = sums + 2 * stride;
 #pragma omp simd reduction(+ : sum_g, sum_gx)
     for (int64_t i = 0; i < C; i++) {
-        float xhat = (x[i] - mean) * rstd, g = dy[i] * w[i];
-        sum_g += g;
-        sum_gx += g * xhat;
+        float xhat = (x[i] - mean) * rstd;
+        g[i] = dy[i] * w[i];
+        sum_g += g[i];
+        sum_gx += g[i] * xhat;
         dw[i] += dy[i] * xhat;
         db[i] += dy[i];
     }
     float mean_g = sum_g / (float)C, mean_gx = sum_gx / (float)C;
 #pragma omp simd
     for (int64_t i = 0; i < C; i++) {
-        float xhat = (x[i] - mean) * rstd, g = dy[i] * w[i];
-        float d = rstd * (g - mean_g - xhat * mean_gx);
+        float d = rstd * (g[i] - mean_g - (x[i] - mean) * rstd * mean_gx);
         dx[i] = dskip ? dskip[i] + d : d;
     }
 }
@@ -106,7 +108,7 @@ void CPU(residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, T
 {
     int64_t N = x.shape[0], C = x.shape[1], stride = partial_width(C);
     int threads = cpu_threads(c, N * C);
-    float *partial = c->workspace, *to = dx.data, *branch = dbranch.data; /* partial [threads][2][stride]: dw, db */
+    float *partial = c->workspace, *to = dx.data, *branch = dbranch.data; /* partial [threads][3][stride] */
     const float *skip = dskip.data, *dout = dy.data, *in = x.data, *stat = stats.data;
     DropoutMask mask = dropout_mask(c, drop);
     if (!workspace_check(c, OP_residual_norm_backward, norm_backward_workspace(N, C, &c->target)))
@@ -116,11 +118,11 @@ void CPU(residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, T
         int id = omp_get_thread_num();
         int64_t first, last;
         cpu_share(N, id, threads, &first, &last);
-        float *mine = partial + id * 2 * stride;
-        memset(mine, 0, (size_t)(2 * stride) * sizeof(float));
+        float *mine = partial + id * 3 * stride;
+        memset(mine, 0, (size_t)(3 * stride) * sizeof(float));
         for (int64_t n = first; n < last; n++) {
             int64_t at = n * C;
-            row_norm_backward(to + at, mine, mine + stride, skip ? skip + at : NULL, dout + at, in + at, stat + 2 * n, w.data, C);
+            row_norm_backward(to + at, mine, stride, skip ? skip + at : NULL, dout + at, in + at, stat + 2 * n, w.data, C);
             if (branch && mask.active)
                 dropout_apply(branch + at, to + at, C, &mask, at);
             else if (branch)
@@ -131,5 +133,5 @@ void CPU(residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, T
     for (int s = 0; s < 2; s++)
         for (int id = 0; sums[s] && id < threads; id++)
             for (int64_t i = 0; i < C; i++)
-                sums[s][i] += partial[(2 * id + s) * stride + i];
+                sums[s][i] += partial[(3 * id + s) * stride + i];
 }
