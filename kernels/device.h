@@ -48,7 +48,15 @@ typedef struct StepState {
     int32_t nonfinite;    /* 1: this step's gradient holds an Inf or NaN and the update is skipped     */
 } StepState;
 
-typedef enum Phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_EVALUATION, PHASE_SAMPLING, PHASE_COUNT } Phase;
+typedef enum Phase {
+    PHASE_FORWARD,
+    PHASE_RECOMPUTE, /* a part of the forward once more, before the backward that needs it */
+    PHASE_BACKWARD,
+    PHASE_OPTIMIZER,
+    PHASE_EVALUATION,
+    PHASE_SAMPLING,
+    PHASE_COUNT
+} Phase;
 
 typedef struct Device Device;
 typedef struct DryLog DryLog;

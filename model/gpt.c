@@ -28,18 +28,19 @@ static void linear(Ctx *c, Tensor y, Tensor x, const Linear *l)
     linear_forward(c, y, x, l->w.value, l->b.value);
 }
 
-static void block_forward(Model *m, int l, Phase phase)
+/* Block l into the activations *s, up to its last projection. `before` is the block before it, whose last sum is made here; NULL:
+ * x_in is there already. */
+static void block_forward(Model *m, int l, Phase phase, const BlockActs *s, const BlockActs *before)
 {
     Ctx *c = &m->ctx;
     const Block *w = &m->block[l];
-    BlockActs *s = &m->acts[l], *before = s - 1;
     c->layer = l;
 
-    if (l == 0)
-        norm_forward(c, s->ln_1, s->stat_1, s->x_in, w->ln_1.w.value, w->ln_1.b.value);
-    else /* x_in = x_mid + mlp_branch of the block before, and its norm */
+    if (before) /* x_in = x_mid + mlp_branch of the block before, and its norm */
         residual_norm_forward(c, s->x_in, s->ln_1, s->stat_1, before->x_mid, before->mlp_branch, w->ln_1.w.value, w->ln_1.b.value,
                               drop(m, phase, RANDOM_MLP_RESIDUAL, l - 1));
+    else
+        norm_forward(c, s->ln_1, s->stat_1, s->x_in, w->ln_1.w.value, w->ln_1.b.value);
     linear(c, s->qkv, s->ln_1, &w->c_attn);
     attention_forward(c, attention_shape(m, m->run.batch_size, m->run.block_size), s->att, s->lse, s->qkv,
                       drop(m, phase, RANDOM_ATTENTION_DROPOUT, l));
@@ -48,7 +49,12 @@ static void block_forward(Model *m, int l, Phase phase)
                           drop(m, phase, RANDOM_ATTENTION_RESIDUAL, l));
     linear(c, s->fc, s->ln_2, &w->c_fc);
     gelu_forward(c, s->act, s->fc);
-    linear(c, s->mlp_branch, s->act, &w->mlp_proj);
+}
+
+/* What the MLP of block l adds to the residual stream; the backward of the block itself does not need it. */
+static void block_forward_end(Model *m, int l, const BlockActs *s)
+{
+    linear(&m->ctx, s->mlp_branch, s->act, &m->block[l].mlp_proj);
 }
 
 void model_forward(Model *m, Phase phase)
@@ -59,8 +65,10 @@ void model_forward(Model *m, Phase phase)
     c->phase = phase;
     c->layer = -1;
     embedding_forward(c, m->acts[0].x_in, m->tokens, m->wte.value, m->wpe.value, 0, drop(m, phase, RANDOM_EMBEDDING_DROPOUT, 0));
-    for (int l = 0; l < L; l++)
-        block_forward(m, l, phase);
+    for (int l = 0; l < L; l++) {
+        block_forward(m, l, phase, &m->acts[l], l > 0 ? &m->acts[l - 1] : NULL);
+        block_forward_end(m, l, &m->acts[l]);
+    }
     c->layer = -1;
     residual_norm_forward(c, m->x_final, m->ln_f_out, m->stat_f, last->x_mid, last->mlp_branch, m->ln_f.w.value, m->ln_f.b.value,
                           drop(m, phase, RANDOM_MLP_RESIDUAL, L - 1));
@@ -85,12 +93,55 @@ static Tensor branch_gradient(const Model *m, Tensor own)
     return tensor_present(own) ? own : m->dx;
 }
 
+/* What the backward of block l reads: what the forward kept, and the rest made again. */
+static BlockActs acts_for_backward(Model *m, int l)
+{
+    BlockActs s = m->acts[l];
+    int rows;
+    const ActRow *row = recompute_table(&rows);
+    for (int i = 0; i < rows; i++)
+        if (recompute_drops(&row[i], m->run.recompute, m->run.recompute_every, l))
+            *block_act(&s, &row[i]) = *block_act(&m->again[l], &row[i]);
+    return s;
+}
+
+/* Makes again what the recompute level did not keep of block l. At level `block` that is the forward itself, from the last input
+ * that was kept: the blocks up to the next kept input in one go, when their backward begins. */
+static void block_remake(Model *m, int l)
+{
+    Ctx *c = &m->ctx;
+    const Block *w = &m->block[l];
+    int every = (int)m->run.recompute_every, last = (int)m->config.n_layer - 1;
+    BlockActs s = acts_for_backward(m, l), before;
+    c->phase = PHASE_RECOMPUTE;
+    c->layer = l;
+    if (m->run.recompute == RECOMPUTE_BLOCK) {
+        bool begins = l == last || l % every == every - 1;
+        for (int k = l - l % every; begins && k <= l; k++, before = s) {
+            s = acts_for_backward(m, k);
+            block_forward(m, k, PHASE_RECOMPUTE, &s, k % every ? &before : NULL);
+            if (k < l)
+                block_forward_end(m, k, &s);
+        }
+    } else if (m->run.recompute >= RECOMPUTE_NORM) {
+        norm_forward(c, s.ln_1, s.stat_1, s.x_in, w->ln_1.w.value, w->ln_1.b.value);
+        norm_forward(c, s.ln_2, s.stat_2, s.x_mid, w->ln_2.w.value, w->ln_2.b.value);
+        gelu_forward(c, s.act, s.fc);
+    }
+    if (m->run.recompute == RECOMPUTE_ATTENTION) {
+        linear(c, s.qkv, s.ln_1, &w->c_attn);
+        attention_forward(c, attention_shape(m, m->run.batch_size, m->run.block_size), s.att, s.lse, s.qkv,
+                          drop(m, PHASE_RECOMPUTE, RANDOM_ATTENTION_DROPOUT, l));
+    }
+    c->phase = PHASE_BACKWARD;
+}
+
 /* m->dx comes in as the gradient of the residual stream that leaves block l and goes out as that of its x_in. */
 static void block_backward(Model *m, int l)
 {
     Ctx *c = &m->ctx;
     const Block *w = &m->block[l];
-    const BlockActs *s = &m->acts[l];
+    const BlockActs kept = acts_for_backward(m, l), *s = &kept;
     const BlockGrads *d = &m->grad[l], *before = d - 1;
     c->layer = l;
 
@@ -117,8 +168,10 @@ void model_forward_backward(Model *m)
                        m->config.vocab_size);
     residual_norm_backward(c, m->dx, m->grad[L - 1].mlp_branch, m->ln_f.w.grad, m->ln_f.b.grad, TENSOR_NONE, m->dln_f_out,
                            m->x_final, m->stat_f, m->ln_f.w.value, drop(m, PHASE_BACKWARD, RANDOM_MLP_RESIDUAL, L - 1));
-    for (int l = L - 1; l >= 0; l--)
+    for (int l = L - 1; l >= 0; l--) {
+        block_remake(m, l);
         block_backward(m, l);
+    }
     c->layer = -1;
     embedding_backward(c, m->wte.grad, m->wpe.grad, m->dx, m->tokens, drop(m, PHASE_BACKWARD, RANDOM_EMBEDDING_DROPOUT, 0));
     micro_next(c, 1);

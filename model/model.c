@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,24 +32,37 @@ static void matrix(const Declare *d, Tensor *slot, const char *name, int64_t row
     tensor_declare(d, slot, name, DTYPE_F32, 2, (int64_t[]){rows, width});
 }
 
-static void block_declare(Model *m, Declare d, BlockActs *s, int64_t N)
+/* The activations of block l: all of them in m->acts[l]; and for the backward, those that the recompute level drops once more,
+ * with a life of their own, in m->again[l]. */
+static void block_declare(Model *m, Declare d, int l, int64_t N)
 {
     const ModelConfig *f = &m->config;
-    int64_t C = f->n_embd, hd = C / f->n_head, F = f->n_inner, qkv = (f->n_head + 2 * f->n_kv_head) * hd;
+    int64_t C = f->n_embd, hd = C / f->n_head, F = f->n_inner, B = m->run.batch_size, T = m->run.block_size;
+    int64_t qkv = (f->n_head + 2 * f->n_kv_head) * hd;
+    BlockActs shape = {.x_in = tensor_2d(NULL, DTYPE_F32, N, C),
+                       .ln_1 = tensor_2d(NULL, DTYPE_F32, N, C),
+                       .stat_1 = tensor_2d(NULL, DTYPE_F32, N, 2),
+                       .qkv = tensor_2d(NULL, DTYPE_F32, N, qkv),
+                       .att = tensor_2d(NULL, DTYPE_F32, N, f->n_head * hd),
+                       .lse = {NULL, DTYPE_F32, 3, {B, f->n_head, T}},
+                       .x_mid = tensor_2d(NULL, DTYPE_F32, N, C),
+                       .ln_2 = tensor_2d(NULL, DTYPE_F32, N, C),
+                       .stat_2 = tensor_2d(NULL, DTYPE_F32, N, 2),
+                       .fc = tensor_2d(NULL, DTYPE_F32, N, F),
+                       .act = tensor_2d(NULL, DTYPE_F32, N, F),
+                       .att_branch = tensor_2d(NULL, DTYPE_F32, N, C),
+                       .mlp_branch = tensor_2d(NULL, DTYPE_F32, N, C)};
+    int rows;
+    const ActRow *row = recompute_table(&rows);
     d.category = CATEGORY_ACTIVATIONS;
-    matrix(&d, &s->x_in, "x_in", N, C);
-    matrix(&d, &s->ln_1, "ln_1", N, C);
-    matrix(&d, &s->stat_1, "stat_1", N, 2);
-    matrix(&d, &s->qkv, "qkv", N, qkv);
-    matrix(&d, &s->att, "att", N, f->n_head * hd);
-    tensor_declare(&d, &s->lse, "lse", DTYPE_F32, 3, (int64_t[]){m->run.batch_size, f->n_head, m->run.block_size});
-    matrix(&d, &s->x_mid, "x_mid", N, C);
-    matrix(&d, &s->ln_2, "ln_2", N, C);
-    matrix(&d, &s->stat_2, "stat_2", N, 2);
-    matrix(&d, &s->fc, "fc", N, F);
-    matrix(&d, &s->act, "act", N, F);
-    matrix(&d, &s->att_branch, "att_branch", N, C);
-    matrix(&d, &s->mlp_branch, "mlp_branch", N, C);
+    for (int i = 0; i < rows; i++) {
+        Tensor t = *block_act(&shape, &row[i]);
+        char name[64];
+        snprintf(name, sizeof name, "%s again", row[i].name);
+        tensor_declare(&d, block_act(&m->acts[l], &row[i]), row[i].name, t.dtype, t.ndim, t.shape);
+        if (m->run.training && recompute_drops(&row[i], m->run.recompute, m->run.recompute_every, l))
+            tensor_declare(&d, block_act(&m->again[l], &row[i]), name, t.dtype, t.ndim, t.shape);
+    }
 }
 
 static void block_gradients_declare(Model *m, Declare d, BlockGrads *g, int64_t N)
@@ -75,7 +89,7 @@ static void batch_declare(Model *m, Declare d)
     tensor_declare(&d, &m->tokens, "tokens", DTYPE_I32, 2, (int64_t[]){B, T});
     tensor_declare(&d, &m->targets, "targets", DTYPE_I32, 1, (int64_t[]){N});
     for (d.layer = 0; d.layer < m->config.n_layer; d.layer++) {
-        block_declare(m, d, &m->acts[d.layer], N);
+        block_declare(m, d, d.layer, N);
         if (m->run.training)
             block_gradients_declare(m, d, &m->grad[d.layer], N);
     }
@@ -120,8 +134,9 @@ static bool step_declare(Model *m, Error *e)
 {
     Declare d = {&m->plan, e, CATEGORY_DATA, -1};
     m->acts = memory_get(e, (size_t)m->config.n_layer, sizeof *m->acts, "the activations' list");
+    m->again = memory_get(e, (size_t)m->config.n_layer, sizeof *m->again, "the activations' list");
     m->grad = memory_get(e, (size_t)m->config.n_layer, sizeof *m->grad, "the activation gradients' list");
-    if (!m->acts || !m->grad)
+    if (!m->acts || !m->again || !m->grad)
         return false;
     tensor_declare(&d, &m->state, "step_state", DTYPE_I32, 1, (int64_t[]){sizeof(StepState) / 4});
     if (m->run.batch_size)
@@ -178,6 +193,9 @@ static bool run_check(const Model *m, Error *e)
                            (long long)r->block_size, (long long)m->config.block_size);
     if (r->head_rows < 0 || r->sample_size < 0)
         return error_usage(e, "head_rows and the number of samples need to be 0 or more");
+    if (r->recompute_every < 0 || (r->recompute_every > 1 && r->recompute != RECOMPUTE_BLOCK))
+        return error_usage(e, "recompute_every: is %lld; needs to be 1 or more, and goes with recompute block only",
+                           (long long)r->recompute_every);
     if (!(r->grad_clip >= 0) || !(r->eps > 0) || !(r->weight_decay >= 0))
         return error_usage(e, "grad_clip %g, eps %g, weight_decay %g: need to be >= 0, > 0, >= 0", r->grad_clip, r->eps,
                            r->weight_decay);
@@ -195,6 +213,8 @@ bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const 
     *m = (Model){.config = *config, .run = *run};
     if (m->run.head_rows == 0)
         m->run.head_rows = HEAD_ROWS;
+    if (m->run.recompute_every == 0)
+        m->run.recompute_every = 1;
     if (!model_config_check(config, e) || !run_check(m, e))
         return false;
     m->adam = (AdamW){.beta1 = run->beta1, .beta2 = run->beta2, .eps = (float)run->eps, .weight_decay = (float)run->weight_decay};
@@ -240,6 +260,7 @@ void model_free(Model *m)
     free(m->weight);
     free(m->decay);
     free(m->acts);
+    free(m->again);
     free(m->grad);
     *m = (Model){0};
 }

@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "model/config.h"
 #include "model/plan.h"
+#include "model/recompute.h"
 
 /* A parameter and what the optimizer keeps about it. All four have the same shape. */
 typedef struct Weight {
@@ -52,6 +53,12 @@ typedef struct BlockActs {
     Tensor mlp_branch; /* what the MLP adds; not kept             [N, C]           */
 } BlockActs;
 
+/* The tensor of a row of the recompute table. */
+static inline Tensor *block_act(BlockActs *s, const ActRow *row)
+{
+    return (Tensor *)((char *)s + row->offset);
+}
+
 /* Gradients of a block's activations; each lives for a few ops. */
 typedef struct BlockGrads {
     Tensor mlp_branch; /* of mlp_branch, when dropout makes it differ from dx  [N, C] */
@@ -73,12 +80,14 @@ typedef struct Decoder {
 
 /* How a model is going to be run. */
 typedef struct ModelRun {
-    bool training;       /* gradients, moments and activations exist                                   */
-    int64_t batch_size;  /* B of a micro-batch (training and evaluation); 0: neither                   */
-    int64_t block_size;  /* T, at most the model's                                                     */
-    int64_t head_rows;   /* rows of logits that exist at once; 0: the default                          */
-    int64_t sample_size; /* S; 0: nothing is generated                                                 */
-    double grad_clip;    /* largest global gradient norm; 0: no clipping                               */
+    bool training;           /* gradients, moments and activations exist                                   */
+    int64_t batch_size;      /* B of a micro-batch (training and evaluation); 0: neither                   */
+    int64_t block_size;      /* T, at most the model's                                                     */
+    int64_t head_rows;       /* rows of logits that exist at once; 0: the default                          */
+    int64_t sample_size;     /* S; 0: nothing is generated                                                 */
+    Recompute recompute;     /* what the backward makes again instead of finding it kept                   */
+    int64_t recompute_every; /* level `block`: keep the input of every K-th block only; 0 is 1             */
+    double grad_clip;        /* largest global gradient norm; 0: no clipping                               */
     double beta1, beta2, eps, weight_decay;
 } ModelRun;
 
@@ -106,7 +115,8 @@ typedef struct Model {
 
     Tensor state;           /* the StepState                              */
     Tensor tokens, targets; /* [B, T] and [B*T] i32, of one micro-batch   */
-    BlockActs *acts;        /* [L]                                        */
+    BlockActs *acts;        /* [L], what the forward makes                */
+    BlockActs *again;       /* [L], what the backward makes again; the kept ones are absent */
     Tensor x_final, ln_f_out, stat_f;
     Tensor losses;    /* [B*T] of the last micro-batch                     */
     Tensor logits;    /* [head_rows, Vp]                                   */

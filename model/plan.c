@@ -23,7 +23,7 @@ bool category_is_persistent(Category category)
 
 const char *phase_name(Phase phase)
 {
-    static const char *const names[PHASE_COUNT] = {"forward", "backward", "optimizer", "evaluation", "sampling"};
+    static const char *const names[PHASE_COUNT] = {"forward", "recompute", "backward", "optimizer", "evaluation", "sampling"};
     return names[phase];
 }
 
