@@ -110,11 +110,16 @@ typedef struct AdamW {
 } AdamW;
 
 /* ---- The operations ------------------------------------------------------------------------------------------------
- * Outputs come first. `+=` marks outputs that are accumulated into; all others are overwritten. All F32 unless said.     */
+ * Outputs come first. `+=` marks outputs that are accumulated into; all others are overwritten.
+ *
+ * Types: a policy gives each role one of F32, BF16, F16 (model/precision.h). x, x_in, x_out, dx, dskip of the norms and
+ * the embedding are the residual stream ("resid"); weights are "param", their gradients "grad", all else that is [N, ..]
+ * is "act". stats, lse, losses and logits are always F32. Arithmetic is FP32 everywhere: what is read is widened, what is
+ * stored is rounded to nearest even, once. An op that uses its own output again (the norm of a sum) uses what it stored. */
 
 /* clang-format off */
 #define TALLY_OPS(X)                                                    \
-    X(copy_in) X(copy_out) X(zero) X(micro_next)                        \
+    X(copy_in) X(copy_out) X(zero) X(cast) X(micro_next)                \
     X(embedding_forward) X(embedding_backward)                          \
     X(norm_forward) X(residual_norm_forward) X(residual_norm_backward)  \
     X(linear_forward) X(linear_backward)                                \
@@ -145,6 +150,9 @@ void copy_out(Ctx *c, void *to, Tensor from);
 
 /* t = 0, any dtype and shape. */
 void zero(Ctx *c, Tensor t);
+
+/* to = from, rounded to nearest even where to's type is narrower. Same shape, any two float types. */
+void cast(Ctx *c, Tensor to, Tensor from);
 
 /* state->micro += by: the next micro-batch of the same step, without a word from the host. */
 void micro_next(Ctx *c, int32_t by);
@@ -213,8 +221,11 @@ void grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam);
 
 /* One AdamW update of the range w [n] with g, m, v [n], unless state->nonfinite:
  *   g' = g * clip_coef / loss_scale; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
- *   w = w (1 - lr wd) where decayed; w = w - lr (m / bias_1) / (sqrt(v / bias_2) + eps). */
-void adamw(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam);
+ *   w = w (1 - lr wd) where decayed; w = w - lr (m / bias_1) / (sqrt(v / bias_2) + eps).
+ * With master [n] F32 the update is made there and w becomes its rounding. Without (absent), a 16-bit w is widened, updated and
+ * rounded stochastically; so are 16-bit m and v: up with the probability of the part that rounding down would lose, with random
+ * bits of (seed, RANDOM_ROUNDING, 0 for w, 1 for m, 2 for v, step) and the element's index. */
+void adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam);
 
 /* ---- A device ------------------------------------------------------------------------------------------------------ */
 
@@ -229,6 +240,7 @@ struct Device {
     void (*copy_in)(Ctx *c, Tensor to, const void *from);
     void (*copy_out)(Ctx *c, void *to, Tensor from);
     void (*zero)(Ctx *c, Tensor t);
+    void (*cast)(Ctx *c, Tensor to, Tensor from);
     void (*micro_next)(Ctx *c, int32_t by);
     void (*embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop);
     void (*embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop);
@@ -250,7 +262,7 @@ struct Device {
                                int64_t V);
     void (*head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte);
     void (*grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam);
-    void (*adamw)(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam);
+    void (*adamw)(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam);
 };
 
 /* The device that computes on this machine with the best build of kernels/cpu for its processor; fills *target, with
@@ -264,14 +276,18 @@ const Device *dry_device(void);
 /* ---- Scratch --------------------------------------------------------------------------------------------------------
  * Bytes of ctx->workspace that an op needs on a target. Called by the dry device for the plan and by the launcher, which
  * refuses a workspace that is smaller. */
+typedef struct GemmTypes {
+    DType act, param, grad; /* of the activations, the weight, and the weight's gradient */
+} GemmTypes;
 size_t norm_backward_workspace(int64_t N, int64_t C, const Target *t);
-size_t linear_workspace(int64_t N, int64_t I, int64_t O, const Target *t); /* the largest of forward, dx and dw */
-size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t);       /* partial column sums               */
+size_t linear_workspace(int64_t N, int64_t I, int64_t O, GemmTypes types,
+                        const Target *t);                            /* the largest of forward, dx and dw */
+size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t); /* partial column sums               */
 size_t attention_workspace(AttentionShape s, const Target *t);
 size_t attention_backward_workspace(AttentionShape s, const Target *t);
 size_t attention_cached_workspace(AttentionShape s, int64_t P, const Target *t);
 /* The largest of logits, dx and dwte of N rows in chunks of R, the shorter last chunk included. */
-size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, const Target *t);
+size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, GemmTypes types, const Target *t);
 size_t grad_norm_workspace(int64_t n, const Target *t);
 
 #endif

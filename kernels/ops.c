@@ -40,25 +40,25 @@ static bool expect(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, 
     return error_set(c->error, "%s (layer %d): %s is %s, expected %s", op_name(op), c->layer, operand, have, want);
 }
 
-static bool expect_1d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t n)
+static bool expect_1d(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int64_t n)
 {
-    return expect(c, op, operand, t, DTYPE_F32, 1, (int64_t[]){n});
+    return expect(c, op, operand, t, dtype, 1, (int64_t[]){n});
 }
 
-static bool expect_2d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t rows, int64_t width)
+static bool expect_2d(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int64_t rows, int64_t width)
 {
-    return expect(c, op, operand, t, DTYPE_F32, 2, (int64_t[]){rows, width});
+    return expect(c, op, operand, t, dtype, 2, (int64_t[]){rows, width});
 }
 
 /* An operand that may be absent. */
-static bool allow_1d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t n)
+static bool allow_1d(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int64_t n)
 {
-    return !tensor_present(t) || expect_1d(c, op, operand, t, n);
+    return !tensor_present(t) || expect_1d(c, op, operand, t, dtype, n);
 }
 
-static bool allow_2d(Ctx *c, OpId op, const char *operand, Tensor t, int64_t rows, int64_t width)
+static bool allow_2d(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int64_t rows, int64_t width)
 {
-    return !tensor_present(t) || expect_2d(c, op, operand, t, rows, width);
+    return !tensor_present(t) || expect_2d(c, op, operand, t, dtype, rows, width);
 }
 
 /* A condition between operands that a shape alone cannot say. */
@@ -71,7 +71,7 @@ static bool require(Ctx *c, OpId op, bool condition, const char *what)
 
 static bool is_matrix(Ctx *c, OpId op, const char *operand, Tensor t)
 {
-    bool yes = tensor_present(t) && t.ndim == 2 && t.dtype == DTYPE_F32;
+    bool yes = tensor_present(t) && t.ndim == 2 && t.dtype != DTYPE_I32;
     return require(c, op, yes, operand);
 }
 
@@ -116,6 +116,13 @@ void zero(Ctx *c, Tensor t)
         DISPATCH(zero, t);
 }
 
+void cast(Ctx *c, Tensor to, Tensor from)
+{
+    if (expect(c, OP_cast, "from", from, from.dtype, to.ndim, to.shape) &&
+        expect(c, OP_cast, "to", to, to.dtype, to.ndim, to.shape))
+        DISPATCH(cast, to, from);
+}
+
 void micro_next(Ctx *c, int32_t by)
 {
     if (require(c, OP_micro_next, by > 0, "a step forward"))
@@ -129,7 +136,8 @@ void embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, 
         return;
     int64_t C = wte.shape[1];
     bool ok = expect(c, op, "tokens", tokens, DTYPE_I32, 2, tokens.shape) &&
-              expect_2d(c, op, "x", x, tokens.shape[0] * tokens.shape[1], C) && expect_2d(c, op, "wpe", wpe, wpe.shape[0], C) &&
+              expect_2d(c, op, "x", x, x.dtype, tokens.shape[0] * tokens.shape[1], C) &&
+              expect_2d(c, op, "wpe", wpe, wte.dtype, wpe.shape[0], C) &&
               require(c, op, first >= 0 && first + tokens.shape[1] <= wpe.shape[0], "positions that wpe has");
     if (ok)
         DISPATCH(embedding_forward, x, tokens, wte, wpe, first, drop);
@@ -142,8 +150,9 @@ void embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor toke
         return;
     int64_t C = dx.shape[1];
     bool ok = expect(c, op, "tokens", tokens, DTYPE_I32, 2, tokens.shape) &&
-              expect_2d(c, op, "dx", dx, tokens.shape[0] * tokens.shape[1], C) &&
-              allow_2d(c, op, "dwte", dwte, dwte.shape[0], C) && allow_2d(c, op, "dwpe", dwpe, dwpe.shape[0], C) &&
+              expect_2d(c, op, "dx", dx, dx.dtype, tokens.shape[0] * tokens.shape[1], C) &&
+              allow_2d(c, op, "dwte", dwte, dwte.dtype, dwte.shape[0], C) &&
+              allow_2d(c, op, "dwpe", dwpe, dwpe.dtype, dwpe.shape[0], C) &&
               require(c, op, !tensor_present(dwpe) || tokens.shape[1] <= dwpe.shape[0], "positions that wpe has");
     if (ok)
         DISPATCH(embedding_backward, dwte, dwpe, dx, tokens, drop);
@@ -155,8 +164,8 @@ void norm_forward(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b)
     if (!is_matrix(c, op, "a matrix x", x))
         return;
     int64_t N = x.shape[0], C = x.shape[1];
-    if (expect_2d(c, op, "y", y, N, C) && expect_2d(c, op, "stats", stats, N, 2) && expect_1d(c, op, "w", w, C) &&
-        allow_1d(c, op, "b", b, C))
+    if (expect_2d(c, op, "y", y, y.dtype, N, C) && expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) &&
+        expect_1d(c, op, "w", w, w.dtype, C) && allow_1d(c, op, "b", b, w.dtype, C))
         DISPATCH(norm_forward, y, stats, x, w, b);
 }
 
@@ -167,8 +176,9 @@ void residual_norm_forward(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor 
     if (!is_matrix(c, op, "a matrix x_in", x_in))
         return;
     int64_t N = x_in.shape[0], C = x_in.shape[1];
-    if (expect_2d(c, op, "x_out", x_out, N, C) && expect_2d(c, op, "y", y, N, C) && expect_2d(c, op, "stats", stats, N, 2) &&
-        expect_2d(c, op, "branch", branch, N, C) && expect_1d(c, op, "w", w, C) && allow_1d(c, op, "b", b, C))
+    if (expect_2d(c, op, "x_out", x_out, x_in.dtype, N, C) && expect_2d(c, op, "y", y, y.dtype, N, C) &&
+        expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) && expect_2d(c, op, "branch", branch, branch.dtype, N, C) &&
+        expect_1d(c, op, "w", w, w.dtype, C) && allow_1d(c, op, "b", b, w.dtype, C))
         DISPATCH(residual_norm_forward, x_out, y, stats, x_in, branch, w, b, drop);
 }
 
@@ -179,9 +189,10 @@ void residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor
     if (!is_matrix(c, op, "a matrix x", x))
         return;
     int64_t N = x.shape[0], C = x.shape[1];
-    bool ok = expect_2d(c, op, "dx", dx, N, C) && allow_2d(c, op, "dbranch", dbranch, N, C) && allow_1d(c, op, "dw", dw, C) &&
-              allow_1d(c, op, "db", db, C) && allow_2d(c, op, "dskip", dskip, N, C) && expect_2d(c, op, "dy", dy, N, C) &&
-              expect_2d(c, op, "stats", stats, N, 2) && expect_1d(c, op, "w", w, C) &&
+    bool ok = expect_2d(c, op, "dx", dx, x.dtype, N, C) && allow_2d(c, op, "dbranch", dbranch, dbranch.dtype, N, C) &&
+              allow_1d(c, op, "dw", dw, dw.dtype, C) && allow_1d(c, op, "db", db, dw.dtype, C) &&
+              allow_2d(c, op, "dskip", dskip, x.dtype, N, C) && expect_2d(c, op, "dy", dy, dy.dtype, N, C) &&
+              expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) && expect_1d(c, op, "w", w, w.dtype, C) &&
               require(c, op, dbranch.data != dx.data, "a dbranch apart from dx");
     if (ok)
         DISPATCH(residual_norm_backward, dx, dbranch, dw, db, dskip, dy, x, stats, w, drop);
@@ -192,8 +203,8 @@ void linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
     const OpId op = OP_linear_forward;
     if (!is_matrix(c, op, "a matrix x", x) || !is_matrix(c, op, "a matrix w", w))
         return;
-    if (expect_2d(c, op, "w", w, x.shape[1], w.shape[1]) && expect_2d(c, op, "y", y, x.shape[0], w.shape[1]) &&
-        allow_1d(c, op, "b", b, w.shape[1]))
+    if (expect_2d(c, op, "w", w, w.dtype, x.shape[1], w.shape[1]) && expect_2d(c, op, "y", y, x.dtype, x.shape[0], w.shape[1]) &&
+        allow_1d(c, op, "b", b, w.dtype, w.shape[1]))
         DISPATCH(linear_forward, y, x, w, b);
 }
 
@@ -203,23 +214,24 @@ void linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor 
     if (!is_matrix(c, op, "a matrix x", x) || !is_matrix(c, op, "a matrix w", w))
         return;
     int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
-    if (expect_2d(c, op, "x", x, N, I) && expect_2d(c, op, "dy", dy, N, O) && allow_2d(c, op, "dx", dx, N, I) &&
-        allow_2d(c, op, "dw", dw, I, O) && allow_1d(c, op, "db", db, O))
+    if (expect_2d(c, op, "x", x, x.dtype, N, I) && expect_2d(c, op, "dy", dy, x.dtype, N, O) &&
+        allow_2d(c, op, "dx", dx, x.dtype, N, I) && allow_2d(c, op, "dw", dw, dw.dtype, I, O) &&
+        allow_1d(c, op, "db", db, db.dtype, O))
         DISPATCH(linear_backward, dx, dw, db, dy, x, w);
 }
 
 void gelu_forward(Ctx *c, Tensor y, Tensor x)
 {
-    if (expect(c, OP_gelu_forward, "y", y, DTYPE_F32, x.ndim, x.shape) &&
-        expect(c, OP_gelu_forward, "x", x, DTYPE_F32, x.ndim, x.shape))
+    if (expect(c, OP_gelu_forward, "y", y, x.dtype, x.ndim, x.shape) &&
+        expect(c, OP_gelu_forward, "x", x, x.dtype, x.ndim, x.shape))
         DISPATCH(gelu_forward, y, x);
 }
 
 void gelu_backward(Ctx *c, Tensor dx, Tensor dy, Tensor x)
 {
     const OpId op = OP_gelu_backward;
-    if (expect(c, op, "dx", dx, DTYPE_F32, x.ndim, x.shape) && expect(c, op, "dy", dy, DTYPE_F32, x.ndim, x.shape) &&
-        expect(c, op, "x", x, DTYPE_F32, x.ndim, x.shape))
+    if (expect(c, op, "dx", dx, x.dtype, x.ndim, x.shape) && expect(c, op, "dy", dy, x.dtype, x.ndim, x.shape) &&
+        expect(c, op, "x", x, x.dtype, x.ndim, x.shape))
         DISPATCH(gelu_backward, dx, dy, x);
 }
 
@@ -232,9 +244,9 @@ static bool attention_shape_check(Ctx *c, OpId op, AttentionShape s)
 void attention_forward(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop)
 {
     const OpId op = OP_attention_forward;
-    if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, s.B * s.T, s.NH * s.hd) &&
+    if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, qkv.dtype, s.B * s.T, s.NH * s.hd) &&
         expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) &&
-        expect_2d(c, op, "qkv", qkv, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd))
+        expect_2d(c, op, "qkv", qkv, qkv.dtype, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd))
         DISPATCH(attention_forward, s, att, lse, qkv, drop);
 }
 
@@ -242,18 +254,18 @@ void attention_backward(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tens
 {
     const OpId op = OP_attention_backward;
     int64_t N = s.B * s.T, width = (s.NH + 2 * s.NKV) * s.hd;
-    if (attention_shape_check(c, op, s) && expect_2d(c, op, "dqkv", dqkv, N, width) &&
-        expect_2d(c, op, "datt", datt, N, s.NH * s.hd) && expect_2d(c, op, "att", att, N, s.NH * s.hd) &&
-        expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) && expect_2d(c, op, "qkv", qkv, N, width))
+    if (attention_shape_check(c, op, s) && expect_2d(c, op, "dqkv", dqkv, qkv.dtype, N, width) &&
+        expect_2d(c, op, "datt", datt, qkv.dtype, N, s.NH * s.hd) && expect_2d(c, op, "att", att, qkv.dtype, N, s.NH * s.hd) &&
+        expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) && expect_2d(c, op, "qkv", qkv, qkv.dtype, N, width))
         DISPATCH(attention_backward, s, dqkv, datt, att, lse, qkv, drop);
 }
 
 void attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first)
 {
     const OpId op = OP_attention_cached;
-    if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, s.B * s.T, s.NH * s.hd) &&
-        expect_2d(c, op, "qkv", qkv, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd) &&
-        expect(c, op, "cache", cache, DTYPE_F32, 3, (int64_t[]){s.B, cache.shape[1], 2 * s.NKV * s.hd}) &&
+    if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, qkv.dtype, s.B * s.T, s.NH * s.hd) &&
+        expect_2d(c, op, "qkv", qkv, qkv.dtype, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd) &&
+        expect(c, op, "cache", cache, qkv.dtype, 3, (int64_t[]){s.B, cache.shape[1], 2 * s.NKV * s.hd}) &&
         require(c, op, first >= 0 && first + s.T <= cache.shape[1], "positions that the cache has"))
         DISPATCH(attention_cached, s, att, cache, qkv, first);
 }
@@ -264,8 +276,9 @@ static bool head_check(Ctx *c, OpId op, Tensor losses, Tensor x, Tensor wte, Ten
         !is_matrix(c, op, "a matrix logits", logits))
         return false;
     int64_t N = x.shape[0], Vp = wte.shape[0];
-    return expect_2d(c, op, "wte", wte, Vp, x.shape[1]) && expect_2d(c, op, "logits", logits, logits.shape[0], Vp) &&
-           expect_1d(c, op, "losses", losses, N) && expect(c, op, "targets", targets, DTYPE_I32, 1, (int64_t[]){N}) &&
+    return expect_2d(c, op, "wte", wte, wte.dtype, Vp, x.shape[1]) &&
+           expect_2d(c, op, "logits", logits, DTYPE_F32, logits.shape[0], Vp) &&
+           expect_1d(c, op, "losses", losses, DTYPE_F32, N) && expect(c, op, "targets", targets, DTYPE_I32, 1, (int64_t[]){N}) &&
            require(c, op, V > 0 && V <= Vp && logits.shape[0] > 0, "0 < V <= Vp and room for a row of logits");
 }
 
@@ -279,8 +292,8 @@ void head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x,
                         int64_t V)
 {
     const OpId op = OP_head_loss_backward;
-    if (head_check(c, op, losses, x, wte, targets, logits, V) && expect_2d(c, op, "dx", dx, x.shape[0], x.shape[1]) &&
-        allow_2d(c, op, "dwte", dwte, wte.shape[0], wte.shape[1]))
+    if (head_check(c, op, losses, x, wte, targets, logits, V) && expect_2d(c, op, "dx", dx, x.dtype, x.shape[0], x.shape[1]) &&
+        allow_2d(c, op, "dwte", dwte, dwte.dtype, wte.shape[0], wte.shape[1]))
         DISPATCH(head_loss_backward, dx, dwte, losses, x, wte, targets, logits, V);
 }
 
@@ -288,20 +301,22 @@ void head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
     const OpId op = OP_head_logits;
     if (is_matrix(c, op, "a matrix x", x) && is_matrix(c, op, "a matrix wte", wte) &&
-        expect_2d(c, op, "wte", wte, wte.shape[0], x.shape[1]) && expect_2d(c, op, "logits", logits, x.shape[0], wte.shape[0]))
+        expect_2d(c, op, "wte", wte, wte.dtype, wte.shape[0], x.shape[1]) &&
+        expect_2d(c, op, "logits", logits, DTYPE_F32, x.shape[0], wte.shape[0]))
         DISPATCH(head_logits, logits, x, wte);
 }
 
 void grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam)
 {
-    if (expect_1d(c, OP_grad_norm, "grads", grads, grads.shape[0]))
+    if (expect_1d(c, OP_grad_norm, "grads", grads, grads.dtype, grads.shape[0]))
         DISPATCH(grad_norm, grads, clip, adam);
 }
 
-void adamw(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam)
+void adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam)
 {
+    const OpId op = OP_adamw;
     int64_t n = w.shape[0];
-    if (expect_1d(c, OP_adamw, "w", w, n) && expect_1d(c, OP_adamw, "g", g, n) && expect_1d(c, OP_adamw, "m", m, n) &&
-        expect_1d(c, OP_adamw, "v", v, n))
-        DISPATCH(adamw, w, g, m, v, adam);
+    if (expect_1d(c, op, "w", w, w.dtype, n) && allow_1d(c, op, "master", master, DTYPE_F32, n) &&
+        expect_1d(c, op, "g", g, g.dtype, n) && expect_1d(c, op, "m", m, m.dtype, n) && expect_1d(c, op, "v", v, v.dtype, n))
+        DISPATCH(adamw, w, master, g, m, v, adam);
 }

@@ -191,7 +191,7 @@ void model_update(Model *m)
     m->ctx.phase = PHASE_OPTIMIZER;
     m->ctx.layer = -1;
     grad_norm(&m->ctx, m->grads, (float)m->run.grad_clip, &m->adam);
-    adamw(&m->ctx, m->values, m->grads, m->m, m->v, &m->adam);
+    adamw(&m->ctx, m->values, m->masters, m->grads, m->m, m->v, &m->adam);
 }
 
 /* ---- Generation ---------------------------------------------------------------------------------------------------- */

@@ -27,9 +27,9 @@ static void tensor_declare(const Declare *d, Tensor *slot, const char *name, DTy
         plan_tensor(d->plan, slot, d->category, name, d->layer, dtype, ndim, shape, d->e);
 }
 
-static void matrix(const Declare *d, Tensor *slot, const char *name, int64_t rows, int64_t width)
+static void matrix(const Declare *d, Tensor *slot, const char *name, DType dtype, int64_t rows, int64_t width)
 {
-    tensor_declare(d, slot, name, DTYPE_F32, 2, (int64_t[]){rows, width});
+    tensor_declare(d, slot, name, dtype, 2, (int64_t[]){rows, width});
 }
 
 /* The activations of block l: all of them in m->acts[l]; and for the backward, those that the recompute level drops once more,
@@ -39,19 +39,20 @@ static void block_declare(Model *m, Declare d, int l, int64_t N)
     const ModelConfig *f = &m->config;
     int64_t C = f->n_embd, hd = C / f->n_head, F = f->n_inner, B = m->run.batch_size, T = m->run.block_size;
     int64_t qkv = (f->n_head + 2 * f->n_kv_head) * hd;
-    BlockActs shape = {.x_in = tensor_2d(NULL, DTYPE_F32, N, C),
-                       .ln_1 = tensor_2d(NULL, DTYPE_F32, N, C),
+    DType act = m->run.precision.act, resid = m->run.precision.resid;
+    BlockActs shape = {.x_in = tensor_2d(NULL, resid, N, C),
+                       .ln_1 = tensor_2d(NULL, act, N, C),
                        .stat_1 = tensor_2d(NULL, DTYPE_F32, N, 2),
-                       .qkv = tensor_2d(NULL, DTYPE_F32, N, qkv),
-                       .att = tensor_2d(NULL, DTYPE_F32, N, f->n_head * hd),
+                       .qkv = tensor_2d(NULL, act, N, qkv),
+                       .att = tensor_2d(NULL, act, N, f->n_head * hd),
                        .lse = {NULL, DTYPE_F32, 3, {B, f->n_head, T}},
-                       .x_mid = tensor_2d(NULL, DTYPE_F32, N, C),
-                       .ln_2 = tensor_2d(NULL, DTYPE_F32, N, C),
+                       .x_mid = tensor_2d(NULL, resid, N, C),
+                       .ln_2 = tensor_2d(NULL, act, N, C),
                        .stat_2 = tensor_2d(NULL, DTYPE_F32, N, 2),
-                       .fc = tensor_2d(NULL, DTYPE_F32, N, F),
-                       .act = tensor_2d(NULL, DTYPE_F32, N, F),
-                       .att_branch = tensor_2d(NULL, DTYPE_F32, N, C),
-                       .mlp_branch = tensor_2d(NULL, DTYPE_F32, N, C)};
+                       .fc = tensor_2d(NULL, act, N, F),
+                       .act = tensor_2d(NULL, act, N, F),
+                       .att_branch = tensor_2d(NULL, act, N, C),
+                       .mlp_branch = tensor_2d(NULL, act, N, C)};
     int rows;
     const ActRow *row = recompute_table(&rows);
     d.category = CATEGORY_ACTIVATIONS;
@@ -69,22 +70,24 @@ static void block_gradients_declare(Model *m, Declare d, BlockGrads *g, int64_t 
 {
     const ModelConfig *f = &m->config;
     int64_t C = f->n_embd, hd = C / f->n_head;
+    Precision p = m->run.precision;
     d.category = CATEGORY_ACTIVATION_GRADIENTS;
-    if (f->dropout > 0) {
-        matrix(&d, &g->mlp_branch, "d_mlp_branch", N, C);
-        matrix(&d, &g->att_branch, "d_att_branch", N, C);
+    if (f->dropout > 0 || p.act != p.resid) { /* else dx itself is the branch's gradient */
+        matrix(&d, &g->mlp_branch, "d_mlp_branch", p.act, N, C);
+        matrix(&d, &g->att_branch, "d_att_branch", p.act, N, C);
     }
-    matrix(&d, &g->fc, "d_fc", N, f->n_inner);
-    matrix(&d, &g->ln_2, "d_ln_2", N, C);
-    matrix(&d, &g->att, "d_att", N, f->n_head * hd);
-    matrix(&d, &g->qkv, "d_qkv", N, (f->n_head + 2 * f->n_kv_head) * hd);
-    matrix(&d, &g->ln_1, "d_ln_1", N, C);
+    matrix(&d, &g->fc, "d_fc", p.act, N, f->n_inner);
+    matrix(&d, &g->ln_2, "d_ln_2", p.act, N, C);
+    matrix(&d, &g->att, "d_att", p.act, N, f->n_head * hd);
+    matrix(&d, &g->qkv, "d_qkv", p.act, N, (f->n_head + 2 * f->n_kv_head) * hd);
+    matrix(&d, &g->ln_1, "d_ln_1", p.act, N, C);
 }
 
 static void batch_declare(Model *m, Declare d)
 {
     int64_t B = m->run.batch_size, T = m->run.block_size, N = B * T, C = m->config.n_embd;
     int64_t rows = N < m->run.head_rows ? N : m->run.head_rows;
+    Precision p = m->run.precision;
     d.category = CATEGORY_DATA;
     tensor_declare(&d, &m->tokens, "tokens", DTYPE_I32, 2, (int64_t[]){B, T});
     tensor_declare(&d, &m->targets, "targets", DTYPE_I32, 1, (int64_t[]){N});
@@ -95,16 +98,16 @@ static void batch_declare(Model *m, Declare d)
     }
     d.layer = -1;
     d.category = CATEGORY_ACTIVATIONS;
-    matrix(&d, &m->x_final, "x_final", N, C);
-    matrix(&d, &m->ln_f_out, "ln_f_out", N, C);
-    matrix(&d, &m->stat_f, "stat_f", N, 2);
+    matrix(&d, &m->x_final, "x_final", p.resid, N, C);
+    matrix(&d, &m->ln_f_out, "ln_f_out", p.act, N, C);
+    matrix(&d, &m->stat_f, "stat_f", DTYPE_F32, N, 2);
     tensor_declare(&d, &m->losses, "losses", DTYPE_F32, 1, (int64_t[]){N});
     d.category = CATEGORY_LOGITS;
-    matrix(&d, &m->logits, "logits", rows, model_config_padded_vocab(&m->config));
+    matrix(&d, &m->logits, "logits", DTYPE_F32, rows, model_config_padded_vocab(&m->config));
     d.category = CATEGORY_ACTIVATION_GRADIENTS;
     if (m->run.training) {
-        matrix(&d, &m->dln_f_out, "d_ln_f_out", N, C);
-        matrix(&d, &m->dx, "d_x", N, C);
+        matrix(&d, &m->dln_f_out, "d_ln_f_out", p.act, N, C);
+        matrix(&d, &m->dx, "d_x", p.resid, N, C);
     }
 }
 
@@ -114,20 +117,21 @@ static void decoder_declare(Model *m, Declare d)
     Decoder *s = &m->decoder;
     int64_t chunk = f->block_size < DECODE_CHUNK ? f->block_size : DECODE_CHUNK, S = m->run.sample_size, N = S * chunk;
     int64_t C = f->n_embd, hd = C / f->n_head;
+    Precision p = m->run.precision;
     d.category = CATEGORY_DATA;
     tensor_declare(&d, &s->tokens, "sample_tokens", DTYPE_I32, 2, (int64_t[]){S, chunk});
     d.category = CATEGORY_ACTIVATIONS;
-    tensor_declare(&d, &s->cache, "sample_cache", DTYPE_F32, 4, (int64_t[]){f->n_layer, S, f->block_size, 2 * f->n_kv_head * hd});
-    matrix(&d, &s->x, "sample_x", N, C);
-    matrix(&d, &s->norm, "sample_norm", N, C);
-    matrix(&d, &s->stat, "sample_stat", N, 2);
-    matrix(&d, &s->qkv, "sample_qkv", N, (f->n_head + 2 * f->n_kv_head) * hd);
-    matrix(&d, &s->att, "sample_att", N, f->n_head * hd);
-    matrix(&d, &s->branch, "sample_branch", N, C);
-    matrix(&d, &s->fc, "sample_fc", N, f->n_inner);
-    matrix(&d, &s->act, "sample_act", N, f->n_inner);
+    tensor_declare(&d, &s->cache, "sample_cache", p.act, 4, (int64_t[]){f->n_layer, S, f->block_size, 2 * f->n_kv_head * hd});
+    matrix(&d, &s->x, "sample_x", p.resid, N, C);
+    matrix(&d, &s->norm, "sample_norm", p.act, N, C);
+    matrix(&d, &s->stat, "sample_stat", DTYPE_F32, N, 2);
+    matrix(&d, &s->qkv, "sample_qkv", p.act, N, (f->n_head + 2 * f->n_kv_head) * hd);
+    matrix(&d, &s->att, "sample_att", p.act, N, f->n_head * hd);
+    matrix(&d, &s->branch, "sample_branch", p.act, N, C);
+    matrix(&d, &s->fc, "sample_fc", p.act, N, f->n_inner);
+    matrix(&d, &s->act, "sample_act", p.act, N, f->n_inner);
     d.category = CATEGORY_LOGITS;
-    matrix(&d, &s->logits, "sample_logits", S, model_config_padded_vocab(f));
+    matrix(&d, &s->logits, "sample_logits", DTYPE_F32, S, model_config_padded_vocab(f));
 }
 
 static bool step_declare(Model *m, Error *e)
@@ -215,7 +219,7 @@ bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const 
         m->run.head_rows = HEAD_ROWS;
     if (m->run.recompute_every == 0)
         m->run.recompute_every = 1;
-    if (!model_config_check(config, e) || !run_check(m, e))
+    if (!model_config_check(config, e) || !run_check(m, e) || !precision_check(&m->run.precision, e))
         return false;
     m->adam = (AdamW){.beta1 = run->beta1, .beta2 = run->beta2, .eps = (float)run->eps, .weight_decay = (float)run->weight_decay};
     if (!model_declare_weights(m, e) || !step_declare(m, e))
@@ -238,9 +242,10 @@ bool model_allocate(Model *m, const Device *device, Error *e)
     if (!m->step)
         return false;
     plan_bind(&m->plan, m->persistent, m->step);
-    Tensor *range[] = {&m->values, &m->grads, &m->m, &m->v};
-    size_t member[] = {offsetof(Weight, value), offsetof(Weight, grad), offsetof(Weight, m), offsetof(Weight, v)};
-    for (int i = 0; i < 4; i++)
+    Tensor *range[] = {&m->values, &m->masters, &m->grads, &m->m, &m->v};
+    size_t member[] = {offsetof(Weight, value), offsetof(Weight, master), offsetof(Weight, grad), offsetof(Weight, m),
+                       offsetof(Weight, v)};
+    for (int i = 0; i < 5; i++)
         if (tensor_present(*range[i]))
             range[i]->data = ((Tensor *)((char *)m->weight[0] + member[i]))->data;
     m->ctx.workspace = m->workspace.data;

@@ -10,12 +10,15 @@
 #include "kernels/device.h"
 #include "model/config.h"
 #include "model/plan.h"
+#include "model/precision.h"
 #include "model/recompute.h"
 
-/* A parameter and what the optimizer keeps about it. All four have the same shape. */
+/* A parameter and what the optimizer keeps about it. All have the same shape. */
 typedef struct Weight {
     char name[64]; /* as in a Hugging Face GPT-2 checkpoint, "h.0.attn.c_attn.weight" */
-    Tensor value, grad, m, v;
+    Tensor value;  /* what the model computes with                          */
+    Tensor master; /* FP32, beside a 16-bit value; else absent              */
+    Tensor grad, m, v;
     bool residual; /* projects into the residual stream: starts smaller by sqrt(2L) */
 } Weight;
 
@@ -80,11 +83,12 @@ typedef struct Decoder {
 
 /* How a model is going to be run. */
 typedef struct ModelRun {
-    bool training;           /* gradients, moments and activations exist                                   */
-    int64_t batch_size;      /* B of a micro-batch (training and evaluation); 0: neither                   */
-    int64_t block_size;      /* T, at most the model's                                                     */
-    int64_t head_rows;       /* rows of logits that exist at once; 0: the default                          */
-    int64_t sample_size;     /* S; 0: nothing is generated                                                 */
+    bool training;       /* gradients, moments and activations exist                                   */
+    int64_t batch_size;  /* B of a micro-batch (training and evaluation); 0: neither                   */
+    int64_t block_size;  /* T, at most the model's                                                     */
+    int64_t head_rows;   /* rows of logits that exist at once; 0: the default                          */
+    int64_t sample_size; /* S; 0: nothing is generated                                                 */
+    Precision precision;
     Recompute recompute;     /* what the backward makes again instead of finding it kept                   */
     int64_t recompute_every; /* level `block`: keep the input of every K-th block only; 0 is 1             */
     double grad_clip;        /* largest global gradient norm; 0: no clipping                               */
@@ -109,7 +113,7 @@ typedef struct Model {
     Norm ln_f;
     Weight **weight; /* all that are present, in the order in which the backward finishes them */
     int n_weights;
-    Tensor values, grads, m, v; /* each one flat range over all weights, alignment gaps (zeros) included */
+    Tensor values, masters, grads, m, v; /* each one flat range over all weights, alignment gaps (zeros) included */
     AdamW adam;
     DecayRange *decay;
 
@@ -145,6 +149,13 @@ bool model_declare_weights(Model *m, Error *e);
 /* GPT-2's initialisation: matrices normal with deviation 0.02, those that project into the residual stream 0.02 / sqrt(2L),
  * biases 0, norm gains 1, padded vocabulary rows 0. Made on the host from `seed`: the same on every device. */
 bool model_initialize(Model *m, uint64_t seed, Error *e);
+
+/* Elements first .. first+n-1 of a weight = values [n]: the master where there is one, and the value rounded to nearest. The
+ * values are host memory and are used as scratch. */
+void weight_store(Model *m, const Weight *w, int64_t first, int64_t n, float *values);
+
+/* values [n] = elements first .. first+n-1 of a tensor of float type, widened; waits for the device. */
+void tensor_fetch(Model *m, Tensor t, int64_t first, int64_t n, float *values);
 
 /* The weight of that name (without "transformer."), or NULL. */
 Weight *model_weight(Model *m, const char *name);

@@ -2,6 +2,7 @@
  *
  * Weights, gradients and moments lie in one flat range each, in the same order: that in which the backward pass finishes a
  * gradient (last layer first, the tied embedding last). An optimizer launch, a clip, a bucket of an all-reduce is a range. */
+#include "kernels/convert.h"
 #include "model/model.h"
 
 #include <math.h>
@@ -78,8 +79,8 @@ static void weights_list(Model *m)
     matrix_add(m, &m->wte, false, "wte.weight", -1, model_config_padded_vocab(f), C);
 }
 
-/* Declares one member (value, grad, m or v) of all weights, and the flat range over them. */
-static bool range_declare(Model *m, Tensor *range, size_t member, Category category, Error *e)
+/* Declares one member (value, master, grad, m or v) of all weights in its type, and the flat range over them. */
+static bool range_declare(Model *m, Tensor *range, size_t member, Category category, DType dtype, Error *e)
 {
     size_t begin = m->plan.persistent_bytes;
     for (int i = 0; i < m->n_weights; i++) {
@@ -87,8 +88,7 @@ static bool range_declare(Model *m, Tensor *range, size_t member, Category categ
         Tensor shape = w->value;
         int layer = -1;
         sscanf(w->name, "h.%d.", &layer);
-        if (!plan_tensor(&m->plan, (Tensor *)((char *)w + member), category, w->name, layer, shape.dtype, shape.ndim, shape.shape,
-                         e))
+        if (!plan_tensor(&m->plan, (Tensor *)((char *)w + member), category, w->name, layer, dtype, shape.ndim, shape.shape, e))
             return false;
     }
     Tensor first = *(Tensor *)((char *)m->weight[0] + member);
@@ -118,11 +118,14 @@ bool model_declare_weights(Model *m, Error *e)
     if (!m->block || !m->weight)
         return false;
     weights_list(m);
-    bool ok = range_declare(m, &m->values, offsetof(Weight, value), CATEGORY_WEIGHTS, e);
+    Precision p = m->run.precision;
+    bool ok = range_declare(m, &m->values, offsetof(Weight, value), CATEGORY_WEIGHTS, p.param, e);
+    if (ok && m->run.training && p.master)
+        ok = range_declare(m, &m->masters, offsetof(Weight, master), CATEGORY_MASTER_WEIGHTS, DTYPE_F32, e);
     if (ok && m->run.training)
-        ok = range_declare(m, &m->grads, offsetof(Weight, grad), CATEGORY_GRADIENTS, e) &&
-             range_declare(m, &m->m, offsetof(Weight, m), CATEGORY_ADAM_M, e) &&
-             range_declare(m, &m->v, offsetof(Weight, v), CATEGORY_ADAM_V, e);
+        ok = range_declare(m, &m->grads, offsetof(Weight, grad), CATEGORY_GRADIENTS, p.grad, e) &&
+             range_declare(m, &m->m, offsetof(Weight, m), CATEGORY_ADAM_M, p.m, e) &&
+             range_declare(m, &m->v, offsetof(Weight, v), CATEGORY_ADAM_V, p.v, e);
     return ok && decay_list(m, e);
 }
 
@@ -145,6 +148,41 @@ static void weight_initialize(const Model *m, const Weight *w, float *values, Ra
         values[i] = w->value.ndim == 1 ? (gain ? 1.0f : 0.0f) : i < filled ? normal_at(key, i, deviation) : 0.0f;
 }
 
+/* A stretch of a flattened tensor. */
+static Tensor stretch(Tensor t, int64_t first, int64_t n)
+{
+    return tensor_1d((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, n);
+}
+
+void weight_store(Model *m, const Weight *w, int64_t first, int64_t n, float *values)
+{
+    Tensor value = stretch(w->value, first, n);
+    uint16_t *half = (uint16_t *)values; /* the rounded numbers overwrite the front of those already read */
+    if (tensor_present(w->master)) {
+        copy_in(&m->ctx, stretch(w->master, first, n), values);
+        cast(&m->ctx, value, stretch(w->master, first, n));
+    } else {
+        for (int64_t i = 0; value.dtype != DTYPE_F32 && i < n; i++) {
+            uint16_t rounded = value.dtype == DTYPE_BF16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
+            memcpy(half + i, &rounded, sizeof rounded);
+        }
+        copy_in(&m->ctx, value, values);
+    }
+    m->ctx.device->synchronize(&m->ctx);
+}
+
+void tensor_fetch(Model *m, Tensor t, int64_t first, int64_t n, float *values)
+{
+    Tensor part = stretch(t, first, n);
+    copy_out(&m->ctx, values, part);
+    m->ctx.device->synchronize(&m->ctx);
+    for (int64_t i = n - 1; t.dtype != DTYPE_F32 && i >= 0; i--) { /* from the end: each number grows into the place of two */
+        uint16_t half;
+        memcpy(&half, (char *)values + (size_t)i * sizeof half, sizeof half);
+        values[i] = t.dtype == DTYPE_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+    }
+}
+
 bool model_initialize(Model *m, uint64_t seed, Error *e)
 {
     int64_t largest = 0;
@@ -153,7 +191,7 @@ bool model_initialize(Model *m, uint64_t seed, Error *e)
     float *values = memory_get(e, (size_t)largest, sizeof *values, "initial weights");
     for (int i = 0; values && i < m->n_weights; i++) {
         weight_initialize(m, m->weight[i], values, random_key(seed, RANDOM_INIT, (uint32_t)i, 0, 0));
-        copy_in(&m->ctx, m->weight[i]->value, values);
+        weight_store(m, m->weight[i], 0, tensor_count(m->weight[i]->value), values);
     }
     free(values);
     return values && !e->set;

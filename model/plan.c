@@ -32,6 +32,12 @@ static size_t align_up(size_t bytes)
     return (bytes + PLAN_ALIGNMENT - 1) & ~(size_t)(PLAN_ALIGNMENT - 1);
 }
 
+static size_t align_elements(size_t bytes, DType dtype)
+{
+    size_t unit = PLAN_ALIGNMENT_ELEMENTS * dtype_size(dtype);
+    return (bytes + unit - 1) / unit * unit;
+}
+
 static PlanTensor *tensor_add(Plan *p, Error *e)
 {
     if (p->count == p->capacity) {
@@ -75,7 +81,7 @@ bool plan_tensor(Plan *p, Tensor *slot, Category category, const char *name, int
     size_t *end = category_is_persistent(category) ? &p->persistent_bytes : &p->made_up_end;
     size_t base = category_is_persistent(category) ? PERSISTENT_BASE : STEP_BASE;
     t->offset = *end;
-    *end += align_up(bytes);
+    *end += category_is_persistent(category) ? align_elements(bytes, dtype) : align_up(bytes);
     if (*end > (size_t)1 << 59)
         return error_usage(e, "the run would need more than 2^59 bytes; make the model or the batch smaller");
     *slot = (Tensor){(void *)(base + t->offset), dtype, ndim, {0}};

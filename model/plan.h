@@ -28,7 +28,10 @@ typedef enum Category {
     CATEGORY_COUNT
 } Category;
 
-enum { PLAN_ALIGNMENT = 64 }; /* bytes; every tensor starts at a multiple of it */
+/* Every tensor of the step arena starts at a multiple of 64 bytes; every persistent one at a multiple of 32 elements, which is as
+ * much or more: so a weight has the same element offset in the ranges of weights, masters, gradients and moments, whatever their
+ * types. */
+enum { PLAN_ALIGNMENT = 64, PLAN_ALIGNMENT_ELEMENTS = 32 };
 
 /* Training, evaluation and sampling never run at once and leave nothing behind in the step arena, so a tensor has one life in
  * each: the indices of the first and last op that touch it, -1 when none does. */

@@ -86,6 +86,13 @@ static void dry_zero(Ctx *c, Tensor t)
     writes(op_add(c, OP_zero, 0, 0, 0), t);
 }
 
+static void dry_cast(Ctx *c, Tensor to, Tensor from)
+{
+    DryOp *r = op_add(c, OP_cast, 0, tensor_count(to), 0);
+    writes(r, to);
+    reads(r, from);
+}
+
 static void dry_micro_next(Ctx *c, int32_t by)
 {
     (void)by;
@@ -95,7 +102,7 @@ static void dry_micro_next(Ctx *c, int32_t by)
 static void dry_embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop)
 {
     (void)first;
-    int64_t T = tokens.shape[1], row = tensor_width(wte) * 4;
+    int64_t T = tokens.shape[1], row = tensor_width(wte) * (int64_t)dtype_size(wte.dtype);
     DryOp *r = op_add(c, OP_embedding_forward, 0, tensor_count(x) * (drop.p > 0 ? 2 : 1), 0);
     writes(r, x);
     reads(r, tokens);
@@ -105,7 +112,7 @@ static void dry_embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, T
 
 static void dry_embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop)
 {
-    int64_t T = tokens.shape[1], row = tensor_width(dx) * 4;
+    int64_t T = tokens.shape[1], row = tensor_width(dx) * (int64_t)dtype_size(dwte.dtype);
     DryOp *r = op_add(c, OP_embedding_backward, 0, tensor_count(dx) * (drop.p > 0 ? 3 : 2), 0);
     reads(r, dx);
     reads(r, tokens);
@@ -163,7 +170,9 @@ static void dry_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, Tensor
 static void dry_linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
 {
     int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
-    DryOp *r = op_add(c, OP_linear_forward, 2 * N * I * O, tensor_present(b) ? N * O : 0, linear_workspace(N, I, O, &c->target));
+    GemmTypes types = {x.dtype, w.dtype, DTYPE_F32};
+    DryOp *r =
+        op_add(c, OP_linear_forward, 2 * N * I * O, tensor_present(b) ? N * O : 0, linear_workspace(N, I, O, types, &c->target));
     writes(r, y);
     reads(r, x);
     reads(r, w);
@@ -174,7 +183,8 @@ static void dry_linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor 
 {
     int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
     int products = tensor_present(dx) + tensor_present(dw);
-    size_t gemm = linear_workspace(N, I, O, &c->target), sums = linear_bias_workspace(N, O, &c->target);
+    GemmTypes types = {x.dtype, w.dtype, dw.dtype};
+    size_t gemm = linear_workspace(N, I, O, types, &c->target), sums = linear_bias_workspace(N, O, &c->target);
     DryOp *r = op_add(c, OP_linear_backward, products * 2 * N * I * O, tensor_present(db) ? N * O : 0, gemm > sums ? gemm : sums);
     writes(r, dx);
     accumulates(r, dw);
@@ -233,18 +243,18 @@ static void dry_attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor ca
     int64_t pairs = s.B * s.NH * (s.T * first + s.T * (s.T + 1) / 2);
     DryOp *r =
         op_add(c, OP_attention_cached, pairs * 4 * s.hd, pairs * 4, attention_cached_workspace(s, cache.shape[1], &c->target));
-    int64_t appended = s.B * s.T * tensor_width(cache) * 4;
+    int64_t row = tensor_width(cache) * (int64_t)dtype_size(cache.dtype), appended = s.B * s.T * row;
     writes(r, att);
-    reads_part(r, cache, s.B * (first + s.T) * tensor_width(cache) * 4);
+    reads_part(r, cache, s.B * (first + s.T) * row);
     reads(r, qkv);
     if (r)
         r->bytes_written += appended;
 }
 
-static void head_loss(Ctx *c, OpId op, int products, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits)
+static void head_loss(Ctx *c, OpId op, int products, DType grad, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits)
 {
     int64_t N = x.shape[0], C = x.shape[1], Vp = wte.shape[0], R = logits.shape[0];
-    DryOp *r = op_add(c, op, products * 2 * N * C * Vp, (products > 1 ? 5 : 3) * N * Vp, head_workspace(N, R, C, Vp, &c->target));
+    DryOp *r = op_add(c, op, products * 2 * N * C * Vp, (products > 1 ? 5 : 3) * N * Vp, head_workspace(N, R, C, Vp, (GemmTypes){x.dtype, wte.dtype, grad}, &c->target));
     writes(r, losses);
     reads(r, x);
     reads(r, wte);
@@ -255,14 +265,14 @@ static void head_loss(Ctx *c, OpId op, int products, Tensor losses, Tensor x, Te
 static void dry_head_loss_forward(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V)
 {
     (void)V;
-    head_loss(c, OP_head_loss_forward, 1, losses, x, wte, targets, logits);
+    head_loss(c, OP_head_loss_forward, 1, DTYPE_F32, losses, x, wte, targets, logits);
 }
 
 static void dry_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets,
                                    Tensor logits, int64_t V)
 {
     (void)V;
-    head_loss(c, OP_head_loss_backward, 2 + tensor_present(dwte), losses, x, wte, targets, logits);
+    head_loss(c, OP_head_loss_backward, 2 + tensor_present(dwte), dwte.dtype, losses, x, wte, targets, logits);
     if (c->error->set)
         return;
     DryOp *r = &c->dry->op[c->dry->count - 1];
@@ -273,7 +283,7 @@ static void dry_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses
 static void dry_head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
     int64_t N = x.shape[0], C = x.shape[1], Vp = wte.shape[0];
-    DryOp *r = op_add(c, OP_head_logits, 2 * N * C * Vp, 0, head_workspace(N, N, C, Vp, &c->target));
+    DryOp *r = op_add(c, OP_head_logits, 2 * N * C * Vp, 0, head_workspace(N, N, C, Vp, (GemmTypes){x.dtype, wte.dtype, DTYPE_F32}, &c->target));
     writes(r, logits);
     reads(r, x);
     reads(r, wte);
@@ -287,11 +297,16 @@ static void dry_grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam)
     reads(op_add(c, OP_grad_norm, 0, 2 * n, grad_norm_workspace(n, &c->target)), grads);
 }
 
-static void dry_adamw(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam)
+static void dry_adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam)
 {
     (void)adam;
     DryOp *r = op_add(c, OP_adamw, 0, 16 * tensor_count(w), 0);
-    accumulates(r, w);
+    if (tensor_present(master)) {
+        accumulates(r, master);
+        writes(r, w);
+    } else {
+        accumulates(r, w);
+    }
     reads(r, g);
     accumulates(r, m);
     accumulates(r, v);

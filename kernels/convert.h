@@ -1,0 +1,56 @@
+/* Between FP32 and the 16-bit types, one number at a time, to nearest, ties to even (IEEE 754; BF16 is the upper half of an
+ * FP32). NaN stays NaN, subnormals are kept, what is too large becomes infinite. Exact in the widening direction. */
+#ifndef TALLY_KERNELS_CONVERT_H
+#define TALLY_KERNELS_CONVERT_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float bits_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline float bf16_to_f32(uint16_t h)
+{
+    return bits_float((uint32_t)h << 16);
+}
+
+static inline uint16_t f32_to_bf16(float x)
+{
+    uint32_t bits = float_bits(x), nearest = (bits + 0x7FFFu + ((bits >> 16) & 1)) >> 16;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : nearest);
+}
+
+/* Half precision: sign, 5 exponent bits (bias 15), 10 of mantissa. A subnormal is its mantissa times 2^-24. */
+static inline float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7FFFu;
+    if (rest >= 0x7C00u) /* infinite or NaN */
+        return bits_float(sign | 0x7F800000u | (rest & 0x3FFu) << 13 | (rest > 0x7C00u ? 0x400000u : 0));
+    float magnitude = rest < 0x400u ? (float)rest * 0x1p-24f : bits_float((rest << 13) + 0x38000000u);
+    return bits_float(float_bits(magnitude) | sign);
+}
+
+static inline uint16_t f32_to_f16(float x)
+{
+    uint32_t bits = float_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude > 0x7F800000u)
+        return (uint16_t)(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
+    if (magnitude >= 0x477FF000u) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7C00u);
+    if (magnitude < 0x38800000u) /* below 2^-14: the sum's last bit is 2^-24, so the addition rounds as it should */
+        return (uint16_t)(sign | (float_bits(bits_float(magnitude) + 0.5f) - 0x3F000000u));
+    return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1)) >> 13));
+}
+
+#endif

@@ -1,0 +1,55 @@
+#include "model/precision.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool dtype_parse(const char *text, DType *t)
+{
+    static const struct {
+        const char *name;
+        DType dtype;
+    } names[] = {{"f32", DTYPE_F32}, {"fp32", DTYPE_F32}, {"bf16", DTYPE_BF16}, {"f16", DTYPE_F16}, {"fp16", DTYPE_F16}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i].name) == 0) {
+            *t = names[i].dtype;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool precision_parse(const char *text, Precision *p, Error *e)
+{
+    DType t;
+    if (strcmp(text, "tf32") == 0)
+        return error_usage(
+            e, "precision: tf32 is how a GPU's tensor cores multiply FP32 numbers; a CPU has no such unit: take fp32 or bf16");
+    if (!dtype_parse(text, &t))
+        return error_usage(e, "precision: '%s' is none of fp32, bf16, fp16", text);
+    *p = (Precision){
+        .param = t, .grad = DTYPE_F32, .act = t, .resid = t, .m = DTYPE_F32, .v = DTYPE_F32, .master = t != DTYPE_F32};
+    return true;
+}
+
+bool precision_check(const Precision *p, Error *e)
+{
+    if (p->master && p->param == DTYPE_F32)
+        return error_usage(e, "master_dtype: FP32 weights need no FP32 master copy; say --master-dtype none");
+    return true;
+}
+
+int precision_bytes(const Precision *p)
+{
+    return (int)(dtype_size(p->param) + dtype_size(p->grad) + dtype_size(p->m) + dtype_size(p->v)) + (p->master ? 4 : 0);
+}
+
+const char *precision_text(PrecisionText text, const Precision *p)
+{
+    Precision plain = {.m = DTYPE_F32}; /* all F32, no master */
+    if (memcmp(p, &plain, sizeof plain) == 0)
+        return strcpy(text, "fp32");
+    snprintf(text, sizeof(PrecisionText), "%s weights%s, %s grads, %s acts, %s resid, %s/%s moments", dtype_name(p->param),
+             p->master ? " + f32 masters" : "", dtype_name(p->grad), dtype_name(p->act), dtype_name(p->resid), dtype_name(p->m),
+             dtype_name(p->v));
+    return text;
+}

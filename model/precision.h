@@ -1,0 +1,37 @@
+/* Precision is a policy: one type for each role that a number plays. Arithmetic is FP32 in any case, and so are statistics,
+ * softmax, logits, losses and reductions; the policy says in which type things are kept between ops, and with that what the GEMMs
+ * read. */
+#ifndef TALLY_MODEL_PRECISION_H
+#define TALLY_MODEL_PRECISION_H
+
+#include "base/error.h"
+#include "kernels/tensor.h"
+
+typedef struct Precision {
+    DType param; /* the weights that GEMMs read                                                    */
+    DType grad;  /* gradients of the weights, accumulated over micro-batches                       */
+    DType act;   /* activations and their gradients                                                */
+    DType resid; /* the residual stream and its gradient                                           */
+    DType m, v;  /* Adam's moments; 16-bit ones are rounded stochastically                         */
+    bool master; /* FP32 weights that the optimizer keeps beside 16-bit ones; without them 16-bit
+                    weights are rounded stochastically                                             */
+} Precision;
+
+/* The named policies: "fp32" is 4 bytes everywhere; "bf16" and "fp16" have 16-bit weights, activations and residual stream, with
+ * FP32 masters, gradients and moments: 18 bytes a parameter. "tf32" is refused: it is a GPU's way to multiply FP32 numbers. */
+bool precision_parse(const char *text, Precision *p, Error *e);
+
+/* "f32", "bf16" or "f16" (also "fp32", "fp16"). */
+bool dtype_parse(const char *text, DType *t);
+
+/* Refuses what makes no sense: FP32 weights with a master copy. */
+bool precision_check(const Precision *p, Error *e);
+
+/* Bytes per parameter that persist: weights, masters, gradients, moments. */
+int precision_bytes(const Precision *p);
+
+/* "bf16 (master f32, grad f32, ...)": what the header line says. */
+typedef char PrecisionText[96];
+const char *precision_text(PrecisionText text, const Precision *p);
+
+#endif
