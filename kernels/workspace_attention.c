@@ -3,7 +3,7 @@
 
 size_t attention_workspace(AttentionShape s, const Target *t)
 {
-    return (size_t)t->threads * (size_t)forward_floats(s.hd) * sizeof(float);
+    return (size_t)t->threads * (size_t)forward_floats(s.T, s.hd) * sizeof(float);
 }
 
 size_t attention_backward_workspace(AttentionShape s, const Target *t)

@@ -18,25 +18,26 @@ typedef struct Forward {
 
 /* One thread's scratch. */
 typedef struct Scratch {
-    float *queries; /* Q' [hd, BLOCK]              */
-    float *keys;    /* K [BLOCK, stride]           */
-    float *values;  /* V [BLOCK, stride]           */
-    float *out;     /* O [BLOCK, stride]           */
-    float *tile;    /* S', then P' [BLOCK, BLOCK]  */
-    float *max;     /* m [BLOCK], of unscaled scores  */
-    float *sum;     /* [BLOCK]                     */
-    float *shrink;  /* exp(old m - new m) [BLOCK]  */
-    uint32_t *bits; /* [RANDOM_ROWS, BLOCK]        */
+    float *queries; /* Q' [hd, BLOCK]                */
+    float *out;     /* O [BLOCK, stride]             */
+    float *tile;    /* S', then P' [BLOCK, BLOCK]    */
+    float *max;     /* m / scale [BLOCK]             */
+    float *sum;     /* [BLOCK]                       */
+    float *shrink;  /* exp(old m - new m) [BLOCK]    */
+    uint32_t *bits; /* [RANDOM_ROWS, BLOCK]          */
+    HeadKeys kv;
 } Scratch;
 
-static Scratch scratch_at(float *p, int64_t hd)
+static Scratch scratch_at(float *p, int64_t T, int64_t hd)
 {
-    int64_t heads = BLOCK * head_stride(hd);
-    Scratch w = {.queries = p, .keys = p + heads, .values = p + 2 * heads, .out = p + 3 * heads, .tile = p + 4 * heads};
+    int64_t rows = BLOCK * head_stride(hd);
+    Scratch w = {.queries = p, .out = p + rows, .tile = p + 2 * rows, .kv.head = -1};
     w.max = w.tile + BLOCK * BLOCK;
     w.sum = w.max + BLOCK;
     w.shrink = w.sum + BLOCK;
     w.bits = (uint32_t *)(w.shrink + BLOCK);
+    w.kv.keys = (float *)(w.bits + RANDOM_ROWS * BLOCK);
+    w.kv.values = w.kv.keys + head_floats(T, hd);
     return w;
 }
 
@@ -73,42 +74,44 @@ ALWAYS_INLINE void rows_shrink(float *out, const float *shrink, int64_t nq, int6
                 vec_store(out + i * head_stride(hd) + d, vec_load(out + i * head_stride(hd) + d) * shrink[i]);
 }
 
+/* O / sum and lse of a finished block to their places. Scores that were all minus infinity give 0 and lse = -Inf. */
+ALWAYS_INLINE void rows_finish(const Forward *f, const Scratch *w, float *att, float *lse, int64_t nq, int64_t hd)
+{
+    for (int64_t i = 0; i < nq; i += VECTOR)
+        vec_store(w->shrink + i, vec_load(w->max + i) * f->scale + vec_log(vec_max(vec_all(1e-30f), vec_load(w->sum + i))));
+    memcpy(lse, w->shrink, (size_t)nq * sizeof(float));
+    for (int64_t i = 0; i < nq; i++)
+        row_scale(att + i * f->s.NH * hd, w->out + i * head_stride(hd), w->sum[i] == 0.0f ? 0.0f : 1.0f / w->sum[i], hd, false);
+}
+
 /* Item number `item` of the list: one block of queries of one head. */
-ALWAYS_INLINE void forward_block(const Forward *f, Scratch w, int64_t item, int64_t hd)
+ALWAYS_INLINE void forward_block(const Forward *f, Scratch *w, int64_t item, int64_t hd)
 {
     AttentionShape s = f->s;
     int64_t blocks = (s.T + BLOCK - 1) / BLOCK, first = item % blocks * BLOCK, nq = min_of(BLOCK, s.T - first);
-    int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, stride = head_stride(hd);
-    const float *q = f->qkv + (b * s.T + first) * width + h * hd;
-    const float *k = f->qkv + b * s.T * width + (s.NH + h / (s.NH / s.NKV)) * hd, *v = k + s.NKV * hd;
-    rows_copy(w.out, stride, q, width, nq, hd);
-    rows_transpose(w.queries, w.out, stride, nq, hd);
+    int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, kv = h / (s.NH / s.NKV);
+    rows_transpose(w->queries, f->qkv + (b * s.T + first) * width + h * hd, width, nq, hd);
+    head_keys_load(&w->kv, b * s.NKV + kv, first + nq, f->qkv + b * s.T * width + (s.NH + kv) * hd, s, hd);
     for (int64_t i = 0; i < BLOCK; i++) {
-        w.max[i] = -INFINITY;
-        w.sum[i] = 0.0f;
+        w->max[i] = -INFINITY;
+        w->sum[i] = 0.0f;
     }
     for (int64_t key = 0; key <= first; key += BLOCK) {
-        int64_t nk = min_of(BLOCK, s.T - key);
+        int64_t nk = min_of(BLOCK, s.T - key), at = key * head_stride(hd);
         bool diagonal = key == first;
-        rows_copy(w.keys, stride, k + key * width, width, nk, hd);
-        rows_copy(w.values, stride, v + key * width, width, nk, hd);
-        product_scores(w.tile, w.keys, w.queries, nk, nq, hd, diagonal);
+        product_scores(w->tile, w->kv.keys + at, w->queries, nk, nq, hd, diagonal);
         if (f->drop.active)
-            random_tile(w.bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
-        softmax_tile(f, &w, nk, nq, diagonal);
+            random_tile(w->bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+        softmax_tile(f, w, nk, nq, diagonal);
         if (key > 0)
-            rows_shrink(w.out, w.shrink, nq, hd);
-        product_queries(w.out, w.tile, w.values, nk, nq, hd, diagonal, key > 0);
+            rows_shrink(w->out, w->shrink, nq, hd);
+        product_queries(w->out, w->tile, w->kv.values + at, nk, nq, hd, diagonal, key > 0);
     }
-    for (int64_t i = 0; i < nq; i++) {
-        float inverse = w.sum[i] == 0.0f ? 0.0f : 1.0f / w.sum[i];
-        row_scale(f->att + (b * s.T + first + i) * s.NH * hd + h * hd, w.out + i * stride, inverse, hd, false);
-        f->lse[head * s.T + first + i] = w.max[i] * f->scale + logf(w.sum[i]);
-    }
+    rows_finish(f, w, f->att + (b * s.T + first) * s.NH * hd + h * hd, f->lse + head * s.T + first, nq, hd);
 }
 
 /* The usual head sizes get code of their own, in which all strides are constants. */
-static void forward_item(const Forward *f, Scratch w, int64_t item)
+static void forward_item(const Forward *f, Scratch *w, int64_t item)
 {
     switch (f->s.hd) {
     case 32:
@@ -134,8 +137,8 @@ void CPU(attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Te
     for (int id = 0; id < threads; id++) {
         int64_t first, last;
         share_items(s, id, threads, &first, &last);
-        Scratch w = scratch_at((float *)c->workspace + id * forward_floats(s.hd), s.hd);
+        Scratch w = scratch_at((float *)c->workspace + id * forward_floats(s.T, s.hd), s.T, s.hd);
         for (int64_t item = first; item < last; item++)
-            forward_item(&f, w, item);
+            forward_item(&f, &w, item);
     }
 }

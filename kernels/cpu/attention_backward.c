@@ -25,30 +25,29 @@ typedef struct Backward {
 
 /* One thread's scratch. */
 typedef struct Scratch {
-    float *queries, *queries_t;   /* Q [BLOCK, stride], Q' [hd, BLOCK]                   */
-    float *grads, *grads_t;       /* dO [BLOCK, stride], dO' [hd, BLOCK]                 */
-    float *dq;                    /* dQ sqrt(hd) [BLOCK, stride]                         */
-    float *keys, *values;         /* K, V [BLOCK, stride]                                */
-    float *tile, *grad_tile;      /* S', then (P o Z)'; dP', then dS': [BLOCK, BLOCK]    */
-    float *lse, *inverse, *delta; /* lse, 1 / sum_j exp(S_ij - lse_i), D: [BLOCK]        */
-    uint32_t *bits;               /* [RANDOM_ROWS, BLOCK]                                */
+    float *queries, *queries_t;   /* Q [BLOCK, stride], Q' [hd, BLOCK]                    */
+    float *grads, *grads_t;       /* dO [BLOCK, stride], dO' [hd, BLOCK]                  */
+    float *dq;                    /* dQ sqrt(hd) [BLOCK, stride]                          */
+    float *tile, *grad_tile;      /* S', then (P o Z)'; dP', then dS': [BLOCK, BLOCK]     */
+    float *lse, *inverse, *delta; /* lse, 1 / sum_j exp(S_ij - lse_i), D: [BLOCK]         */
+    uint32_t *bits;               /* [RANDOM_ROWS, BLOCK]                                 */
     float *dk, *dv;               /* the slot: dK sqrt(hd), dV of one head [rows, stride] */
+    HeadKeys kv;
 } Scratch;
 
 static Scratch scratch_at(float *p, int64_t T, int64_t hd)
 {
-    int64_t heads = BLOCK * head_stride(hd);
-    Scratch w = {.queries = p, .queries_t = p + heads, .grads = p + 2 * heads, .grads_t = p + 3 * heads, .dq = p + 4 * heads};
-    w.keys = p + 5 * heads;
-    w.values = p + 6 * heads;
-    w.tile = p + 7 * heads;
+    int64_t rows = BLOCK * head_stride(hd);
+    Scratch w = {.queries = p, .queries_t = p + rows, .grads = p + 2 * rows, .grads_t = p + 3 * rows, .dq = p + 4 * rows};
+    w.tile = p + 5 * rows;
     w.grad_tile = w.tile + BLOCK * BLOCK;
     w.lse = w.grad_tile + BLOCK * BLOCK;
     w.inverse = w.lse + BLOCK;
     w.delta = w.inverse + BLOCK;
     w.bits = (uint32_t *)(w.delta + BLOCK);
     w.dk = (float *)(w.bits + RANDOM_ROWS * BLOCK);
-    w.dv = w.dk + round_up(T, BLOCK) * head_stride(hd);
+    w.dv = w.dk + head_floats(T, hd);
+    w.kv = (HeadKeys){w.dv + head_floats(T, hd), w.dv + 2 * head_floats(T, hd), -1, 0};
     return w;
 }
 
@@ -70,16 +69,14 @@ ALWAYS_INLINE void gradient_tile(const Backward *f, Scratch *w, int64_t nk, int6
 }
 
 /* A float holds an lse of 1000 to 3e-5 only, and exp(S - lse) would be off by as much. Where lse is large enough to matter,
- * the sum of the remade probabilities, which should be 1, puts them right. k: the head's first key. */
-ALWAYS_INLINE void probabilities_normalize(const Backward *f, Scratch *w, const float *k, int64_t width, int64_t first,
-                                           int64_t nq, int64_t hd)
+ * the sum of the remade probabilities, which should be 1, puts them right. first: number of the block's first query. */
+ALWAYS_INLINE void probabilities_normalize(const Backward *f, Scratch *w, int64_t first, int64_t nq, int64_t hd)
 {
     memset(w->inverse, 0, BLOCK * sizeof(float));
     for (int64_t key = 0; key <= first; key += BLOCK) {
         int64_t nk = min_of(BLOCK, f->s.T - key);
         bool diagonal = key == first;
-        rows_copy(w->keys, head_stride(hd), k + key * width, width, nk, hd);
-        product_scores(w->tile, w->keys, w->queries_t, nk, nq, hd, diagonal);
+        product_scores(w->tile, w->kv.keys + key * head_stride(hd), w->queries_t, nk, nq, hd, diagonal);
         for (int64_t i = 0; i < nq; i += VECTOR) {
             int64_t visible = keys_visible(i, nk, diagonal);
             if (diagonal)
@@ -99,14 +96,12 @@ ALWAYS_INLINE void probabilities_normalize(const Backward *f, Scratch *w, const 
 ALWAYS_INLINE bool queries_load(Scratch *w, const float *q, int64_t width, const float *datt, const float *att, int64_t att_width,
                                 const float *lse, int64_t nq, int64_t hd)
 {
-    int64_t stride = head_stride(hd);
-    float *att_t = w->dq;
-    rows_copy(w->queries, stride, att, att_width, nq, hd);
-    rows_transpose(att_t, w->queries, stride, nq, hd);
-    rows_copy(w->queries, stride, q, width, nq, hd);
-    rows_transpose(w->queries_t, w->queries, stride, nq, hd);
-    rows_copy(w->grads, stride, datt, att_width, nq, hd);
-    rows_transpose(w->grads_t, w->grads, stride, nq, hd);
+    float *att_t = w->dq; /* free until the first tile */
+    rows_copy(w->queries, head_stride(hd), q, width, nq, hd);
+    rows_copy(w->grads, head_stride(hd), datt, att_width, nq, hd);
+    rows_transpose(w->queries_t, q, width, nq, hd);
+    rows_transpose(w->grads_t, datt, att_width, nq, hd);
+    rows_transpose(att_t, att, att_width, nq, hd);
     for (int64_t i = 0; i < nq; i += VECTOR) {
         Vec sum = {0};
         for (int64_t d = 0; d < hd; d++)
@@ -123,35 +118,33 @@ ALWAYS_INLINE bool queries_load(Scratch *w, const float *q, int64_t width, const
 }
 
 /* Item number `item` of the list: one block of queries of one head. dQ to its place, dK and dV added to the slot. */
-ALWAYS_INLINE void backward_block(const Backward *f, Scratch w, int64_t item, int64_t hd)
+ALWAYS_INLINE void backward_block(const Backward *f, Scratch *w, int64_t item, int64_t hd)
 {
     AttentionShape s = f->s;
     int64_t blocks = (s.T + BLOCK - 1) / BLOCK, first = item % blocks * BLOCK, nq = min_of(BLOCK, s.T - first);
-    int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, stride = head_stride(hd);
+    int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, kv = h / (s.NH / s.NKV);
     int64_t query = (b * s.T + first) * width + h * hd, out = (b * s.T + first) * s.NH * hd + h * hd;
-    const float *k = f->qkv + b * s.T * width + (s.NH + h / (s.NH / s.NKV)) * hd, *v = k + s.NKV * hd;
-    if (queries_load(&w, f->qkv + query, width, f->datt + out, f->att + out, s.NH * hd, f->lse + head * s.T + first, nq, hd))
-        probabilities_normalize(f, &w, k, width, first, nq, hd);
+    head_keys_load(&w->kv, b * s.NKV + kv, first + nq, f->qkv + b * s.T * width + (s.NH + kv) * hd, s, hd);
+    if (queries_load(w, f->qkv + query, width, f->datt + out, f->att + out, s.NH * hd, f->lse + head * s.T + first, nq, hd))
+        probabilities_normalize(f, w, first, nq, hd);
     for (int64_t key = 0; key <= first; key += BLOCK) {
-        int64_t nk = min_of(BLOCK, s.T - key);
+        int64_t nk = min_of(BLOCK, s.T - key), at = key * head_stride(hd);
         bool diagonal = key == first;
-        rows_copy(w.keys, stride, k + key * width, width, nk, hd);
-        rows_copy(w.values, stride, v + key * width, width, nk, hd);
-        product_scores(w.tile, w.keys, w.queries_t, nk, nq, hd, diagonal);
-        product_scores(w.grad_tile, w.values, w.grads_t, nk, nq, hd, diagonal);
+        product_scores(w->tile, w->kv.keys + at, w->queries_t, nk, nq, hd, diagonal);
+        product_scores(w->grad_tile, w->kv.values + at, w->grads_t, nk, nq, hd, diagonal);
         if (f->drop.active)
-            random_tile(w.bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
-        gradient_tile(f, &w, nk, nq, diagonal);
-        product_keys(w.dv + key * stride, w.tile, w.grads, nk, nq, hd, diagonal);
-        product_keys(w.dk + key * stride, w.grad_tile, w.queries, nk, nq, hd, diagonal);
-        product_queries(w.dq, w.grad_tile, w.keys, nk, nq, hd, diagonal, key > 0);
+            random_tile(w->bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+        gradient_tile(f, w, nk, nq, diagonal);
+        product_keys(w->dv + at, w->tile, w->grads, nk, nq, hd, diagonal);
+        product_keys(w->dk + at, w->grad_tile, w->queries, nk, nq, hd, diagonal);
+        product_queries(w->dq, w->grad_tile, w->kv.keys + at, nk, nq, hd, diagonal, key > 0);
     }
     for (int64_t i = 0; i < nq; i++)
-        row_scale(f->dqkv + query + i * width, w.dq + i * stride, f->scale, hd, false);
+        row_scale(f->dqkv + query + i * width, w->dq + i * head_stride(hd), f->scale, hd, false);
 }
 
 /* The usual head sizes get code of their own, in which all strides are constants. */
-static void backward_item(const Backward *f, Scratch w, int64_t item)
+static void backward_item(const Backward *f, Scratch *w, int64_t item)
 {
     switch (f->s.hd) {
     case 32:
@@ -186,10 +179,10 @@ static void backward_stretch(const Backward *f, Scratch w, int64_t first, int64_
     AttentionShape s = f->s;
     for (int64_t unit = (last - 1) / per; last > first; unit--) {
         int64_t begin = unit * per > first ? unit * per : first;
-        memset(w.dk, 0, (size_t)(round_up(s.T, BLOCK) * head_stride(s.hd)) * sizeof(float));
-        memset(w.dv, 0, (size_t)(round_up(s.T, BLOCK) * head_stride(s.hd)) * sizeof(float));
+        memset(w.dk, 0, (size_t)head_floats(s.T, s.hd) * sizeof(float));
+        memset(w.dv, 0, (size_t)head_floats(s.T, s.hd) * sizeof(float));
         for (int64_t item = begin; item < last; item++)
-            backward_item(f, w, item);
+            backward_item(f, &w, item);
         if (begin == unit * per)
             slot_write(f, &w, unit, 0, s.T, false);
         last = begin;

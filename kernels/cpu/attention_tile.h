@@ -56,16 +56,22 @@ ALWAYS_INLINE int64_t head_stride(int64_t hd)
 /* Random words of a tile: four keys more than its rows, since a group of four may begin before it and end after it. */
 enum { RANDOM_ROWS = BLOCK + 8 };
 
-/* Floats of workspace of one thread. Forward: Q', K, V, O; a tile; three numbers per query; random words. */
-ALWAYS_INLINE int64_t forward_floats(int64_t hd)
+/* Floats of a whole head: T rows, in whole blocks. */
+ALWAYS_INLINE int64_t head_floats(int64_t T, int64_t hd)
 {
-    return BLOCK * (4 * head_stride(hd) + BLOCK + 3 + RANDOM_ROWS);
+    return round_up(T, BLOCK) * head_stride(hd);
 }
 
-/* Backward: Q, Q', dO, dO', dQ, K, V; two tiles; three numbers per query; random words; dK and dV of one whole sequence. */
+/* Floats of workspace of one thread. Forward: Q', O; a tile; three numbers per query; random words; K, V of one head. */
+ALWAYS_INLINE int64_t forward_floats(int64_t T, int64_t hd)
+{
+    return BLOCK * (2 * head_stride(hd) + BLOCK + 3 + RANDOM_ROWS) + 2 * head_floats(T, hd);
+}
+
+/* Backward: Q, Q', dO, dO', dQ; two tiles; three numbers per query; random words; K, V, dK, dV of one head. */
 ALWAYS_INLINE int64_t backward_floats(int64_t T, int64_t hd)
 {
-    return BLOCK * (7 * head_stride(hd) + 2 * BLOCK + 3 + RANDOM_ROWS) + 2 * round_up(T, BLOCK) * head_stride(hd);
+    return BLOCK * (5 * head_stride(hd) + 2 * BLOCK + 3 + RANDOM_ROWS) + 4 * head_floats(T, hd);
 }
 
 /* ---- Which thread does what ------------------------------------------------------------------------------------------
@@ -118,22 +124,32 @@ ALWAYS_INLINE Vec vec_max(Vec a, Vec b)
     return vec_select(a > b, a, b);
 }
 
-/* exp(x) for x <= 0 and a little above, as exp_approx() without the care for large x: 0 below -87.33, NaN for NaN. */
+/* exp(x) for x <= 88: relative error below 2.5e-7, 0 below -87.33, NaN for NaN. As exp_approx(), with less to care for: the
+ * polynomial is the minimax one of degree 5 on [-ln 2 / 2, ln 2 / 2] that begins 1 + r. */
 ALWAYS_INLINE Vec vec_exp(Vec x)
 {
-    Vec low = vec_all(-87.33f), bounded = vec_max(low, x);
-    Vec shifted = bounded * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer k */
+    Vec shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer k */
     Vec k = shifted - 12582912.0f;
-    Vec r = bounded - k * 0.693359375f + k * 2.12194440e-4f;
-    Vec p = vec_all(1.3888889e-3f);
-    p = p * r + 8.3333333e-3f;
-    p = p * r + 4.1666667e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
+    Vec r = x - k * 0.693359375f + k * 2.12194440e-4f;
+    Vec p = r * 8.3125155e-3f + 4.1890200e-2f;
+    p = p * r + 1.6667115e-1f;
+    p = p * r + 4.9999231e-1f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     VecInt power = ((VecInt)shifted << 23) + 0x3F800000; /* the bits of 2^k */
-    return (Vec)(~(x < low) & (VecInt)(p * (Vec)power));
+    return (Vec)(~(x < -87.33f) & (VecInt)(p * (Vec)power));
+}
+
+/* log(x) for 1 <= x < 2^60, to 2e-7 or the rounding of the result: two steps of Halley's iteration on exp(y) = x, each of
+ * which cubes the error, from the logarithm that the bits of x are. NaN for NaN. */
+ALWAYS_INLINE Vec vec_log(Vec x)
+{
+    Vec y = __builtin_convertvector((VecInt)x - 0x3F800000, Vec) * 0x1.62e43p-24f; /* 2^-23 ln 2 */
+    for (int step = 0; step < 2; step++) {
+        Vec e = vec_exp(y);
+        y += 2.0f * (x - e) / (x + e);
+    }
+    return y;
 }
 
 /* ---- Moving rows ----------------------------------------------------------------------------------------------------- */
@@ -188,8 +204,18 @@ ALWAYS_INLINE void vec_transpose(Vec x[VECTOR])
     }
 }
 
-/* to[d][i] = from[i][d] for i < n, d < hd; columns n.. up to a multiple of VECTOR become 0. to has row stride BLOCK; from has
- * row stride `stride`, and its rows are readable, with anything, up to a multiple of VECTOR columns. */
+/* The first n of VECTOR floats, and zeros. */
+ALWAYS_INLINE Vec vec_load_some(const float *p, int64_t n)
+{
+    Vec x = {0};
+    if (n >= VECTOR)
+        return vec_load(p);
+    for (int l = 0; l < n; l++)
+        x[l] = p[l];
+    return x;
+}
+
+/* to[d][i] = from[i][d] for i < n, d < hd; columns n.. up to a multiple of VECTOR become 0. Row strides BLOCK and `stride`. */
 ALWAYS_INLINE void rows_transpose(float *to, const float *from, int64_t stride, int64_t n, int64_t hd)
 {
     for (int64_t i = 0; i < n; i += VECTOR)
@@ -197,7 +223,7 @@ ALWAYS_INLINE void rows_transpose(float *to, const float *from, int64_t stride, 
             Vec x[VECTOR];
 #pragma GCC unroll 16
             for (int r = 0; r < VECTOR; r++)
-                x[r] = i + r < n ? vec_load(from + (i + r) * stride + d) : (Vec){0};
+                x[r] = i + r < n ? vec_load_some(from + (i + r) * stride + d, hd - d) : (Vec){0};
             vec_transpose(x);
 #pragma GCC unroll 16
             for (int r = 0; r < VECTOR; r++)
@@ -206,17 +232,40 @@ ALWAYS_INLINE void rows_transpose(float *to, const float *from, int64_t stride, 
         }
 }
 
+/* K and V of one key/value head, copied out of qkv: [rows, stride] each. In qkv the rows of a head lie thousands of bytes
+ * apart, often a multiple of a large power of two, and would fight for a few sets of the caches. */
+typedef struct HeadKeys {
+    float *keys, *values;
+    int64_t head, rows; /* which head is here (-1: none), and how many of its rows, in whole blocks */
+} HeadKeys;
+
+/* Makes sure that at least `rows` rows of head number `head` are here. qkv_keys: the head's first key, its values NKV*hd
+ * floats further, rows `width` apart; T of them. */
+ALWAYS_INLINE void head_keys_load(HeadKeys *h, int64_t head, int64_t rows, const float *qkv_keys, AttentionShape s, int64_t hd)
+{
+    int64_t width = (s.NH + 2 * s.NKV) * hd, stride = head_stride(hd);
+    if (h->head != head)
+        h->rows = 0;
+    h->head = head;
+    for (; h->rows < rows; h->rows += BLOCK) {
+        const float *k = qkv_keys + h->rows * width;
+        rows_copy(h->keys + h->rows * stride, stride, k, width, min_of(BLOCK, s.T - h->rows), hd);
+        rows_copy(h->values + h->rows * stride, stride, k + s.NKV * hd, width, min_of(BLOCK, s.T - h->rows), hd);
+    }
+}
+
 /* ---- Products -------------------------------------------------------------------------------------------------------- */
 
-/* C[m][n] += sum over k in [0, K) of A(m, k) B[k][n], or = without the old value, for ROWS rows and `vectors` vectors.
+/* C[m][n] += sum over k in [0, K) of A(m, k) B[k][n], or = without the old value, for `rows` rows and
+ * `vectors` vectors (constants: the loops over them unroll).
  * A(m, k) is a[m * am + k * ak]. The partial sums stay in registers and grow in ascending k, so that the same product has the
  * same bits wherever it is computed. */
 ALWAYS_INLINE void product_kernel(float *c, int64_t ldc, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb,
-                                  int64_t K, const int vectors, bool accumulate)
+                                  int64_t K, const int rows, const int vectors, bool accumulate)
 {
-    Vec sum[ROWS][2];
-#pragma GCC unroll 8
-    for (int m = 0; m < ROWS; m++)
+    Vec sum[2 * ROWS][2];
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++)
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             sum[m][v] = accumulate ? vec_load(c + m * ldc + v * VECTOR) : (Vec){0};
@@ -225,16 +274,16 @@ ALWAYS_INLINE void product_kernel(float *c, int64_t ldc, const float *a, int64_t
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             right[v] = vec_load(b + k * ldb + v * VECTOR);
-#pragma GCC unroll 8
-        for (int m = 0; m < ROWS; m++) {
+#pragma GCC unroll 16
+        for (int m = 0; m < rows; m++) {
             Vec left = vec_all(a[m * am + k * ak]);
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
                 sum[m][v] += left * right[v];
         }
     }
-#pragma GCC unroll 8
-    for (int m = 0; m < ROWS; m++)
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++)
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             vec_store(c + m * ldc + v * VECTOR, sum[m][v]);
@@ -259,31 +308,31 @@ ALWAYS_INLINE void mask_future(float *tile, int64_t i, int64_t nk)
 ALWAYS_INLINE void product_scores(float *tile, const float *keys, const float *queries, int64_t nk, int64_t nq, int64_t hd,
                                   bool diagonal)
 {
-    int64_t stride = head_stride(hd);
-    for (int64_t i = 0; i < nq;) {
-        int vectors = !diagonal && i + VECTOR < nq ? 2 : 1;
-        int64_t visible = keys_visible(i, nk, diagonal);
-        for (int64_t j = 0; j < visible; j += ROWS)
-            if (vectors == 2)
-                product_kernel(tile + j * BLOCK + i, BLOCK, keys + j * stride, stride, 1, queries + i, BLOCK, hd, 2, false);
-            else
-                product_kernel(tile + j * BLOCK + i, BLOCK, keys + j * stride, stride, 1, queries + i, BLOCK, hd, 1, false);
-        i += vectors * VECTOR;
+    int64_t stride = head_stride(hd), i = 0;
+    for (; !diagonal && i + VECTOR < nq; i += 2 * VECTOR)
+        for (int64_t j = 0; j < nk; j += ROWS)
+            product_kernel(tile + j * BLOCK + i, BLOCK, keys + j * stride, stride, 1, queries + i, BLOCK, hd, ROWS, 2, false);
+    for (; i < nq; i += VECTOR) {
+        int64_t visible = keys_visible(i, nk, diagonal), j = 0;
+        for (; j + ROWS < visible; j += 2 * ROWS)
+            product_kernel(tile + j * BLOCK + i, BLOCK, keys + j * stride, stride, 1, queries + i, BLOCK, hd, 2 * ROWS, 1, false);
+        if (j < visible)
+            product_kernel(tile + j * BLOCK + i, BLOCK, keys + j * stride, stride, 1, queries + i, BLOCK, hd, ROWS, 1, false);
     }
 }
 
-/* out[m][d] += sum over k of A(m, k) b[k][d], for rows m < M of hd floats. Without `accumulate`, = instead of +=. A is the
- * tile, or the tile transposed. */
+/* out[m][d] += sum over k in [k_first, k_last) of A(m, k) b[k][d], for ROWS rows from m, of hd floats. Without `accumulate`,
+ * = instead of +=. A is the tile, or the tile transposed. */
 ALWAYS_INLINE void product_rows(float *out, const float *a, int64_t am, int64_t ak, const float *b, int64_t hd, int64_t m,
                                 int64_t k_first, int64_t k_last, bool accumulate)
 {
-    int64_t stride = head_stride(hd), d = 0;
+    int64_t stride = head_stride(hd), d = 0, K = k_last - k_first;
     const float *left = a + m * am + k_first * ak, *right = b + k_first * stride;
     float *c = out + m * stride;
     for (; d + VECTOR < hd; d += 2 * VECTOR)
-        product_kernel(c + d, stride, left, am, ak, right + d, stride, k_last - k_first, 2, accumulate);
+        product_kernel(c + d, stride, left, am, ak, right + d, stride, K, ROWS, 2, accumulate);
     if (d < hd)
-        product_kernel(c + d, stride, left, am, ak, right + d, stride, k_last - k_first, 1, accumulate);
+        product_kernel(c + d, stride, left, am, ak, right + d, stride, K, ROWS, 1, accumulate);
 }
 
 /* out[i][d] += sum over keys j of tile[j][i] b[j][d]: O and dQ. On the diagonal j stops at i. */
