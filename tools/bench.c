@@ -70,11 +70,10 @@ static bool bench_run(Bench *b, Error *e)
         return false;
     config.block_size = o->block_size ? o->block_size : config.block_size;
     train_options_model(o, &config);
-    ModelRun run = model_run_default();
-    run.batch_size = o->batch_size;
-    run.block_size = config.block_size;
-    run.head_rows = o->head_rows;
-    if (!model_plan(&b->model, &config, &run, &target, e) || !ledger_check(&b->model, o->mem_cap, e))
+    ModelRun run;
+    o->block_size = config.block_size;
+    if (!train_options_run(o, &run, e) || !model_plan(&b->model, &config, &run, &target, e) ||
+        !ledger_check(&b->model, o->mem_cap, e))
         return false;
     b->peak = gemm_peak_measure(device, &target, e);
     b->seconds = memory_get(e, (size_t)o->max_iters + 1, sizeof *b->seconds, "step times");

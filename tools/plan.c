@@ -25,12 +25,8 @@ static bool plan(Model *m, TrainOptions *o, Error *e)
     Target target;
     if (!cpu_device(&target, (int)o->threads, e) || !config_choose(o, &config, e))
         return false;
-    ModelRun run = model_run_default();
-    run.batch_size = o->batch_size;
-    run.block_size = o->block_size;
-    run.head_rows = o->head_rows;
-    run.sample_size = o->sample_interval > 0;
-    return model_plan(m, &config, &run, &target, e);
+    ModelRun run;
+    return train_options_run(o, &run, e) && model_plan(m, &config, &run, &target, e);
 }
 
 int plan_main(int argc, char **argv)

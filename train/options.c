@@ -76,6 +76,18 @@ static const OptionRow table[] = {
     INT(block_size, 0, 1 << 30, "positions of a sequence; default: all that the model has"),
     INT(gradient_accumulation_steps, 1, 1 << 24, "micro-batches of an optimizer step"),
     INT(head_rows, 0, 1 << 30, "rows of logits that exist at once; 0: the default"),
+    HEADING("Precision and memory:"),
+    TEXT(precision, "NAME", "fp32; bf16 or fp16: 16-bit weights, activations and residual stream, FP32 masters, gradients and moments"),
+    TEXT(param_dtype, "TYPE", "of the weights that GEMMs read: f32, bf16 or f16; this and the next override --precision for one role"),
+    TEXT(master_dtype, "TYPE", "f32 or none: without masters 16-bit weights are rounded stochastically"),
+    TEXT(grad_dtype, "TYPE", "of the weights' gradients"),
+    TEXT(act_dtype, "TYPE", "of activations and their gradients"),
+    TEXT(resid_dtype, "TYPE", "of the residual stream"),
+    TEXT(m_dtype, "TYPE", "of Adam's first moment"),
+    TEXT(v_dtype, "TYPE", "of Adam's second moment"),
+    NUMBER(loss_scale, 0, 1e9, "fixed loss scale; 0: dynamic for fp16 (from 65536), 1 for the others"),
+    TEXT(recompute, "LEVEL", "what the backward makes again instead of keeping it: none, norm, attention or block"),
+    INT(recompute_every, 0, 65536, "with recompute block: keep the input of every N-th block only"),
     HEADING("Schedule and optimizer (AdamW; decay on matrices only):"),
     INT(max_iters, 0, INT64_MAX, "optimizer steps"),
     INT(epochs, 0, 1 << 30, "end after this many passes over the data instead"),
@@ -117,6 +129,8 @@ TrainOptions train_options_default(void)
 {
     TrainOptions o = {
         .device = "cpu",
+        .precision = "fp32",
+        .recompute = "none",
         .schedule = "cosine",
         .model = "shakespeare-cpu",
         .out_dir = "out",
@@ -341,6 +355,46 @@ bool train_options_flag(int *argc, char **argv, const char *flag)
         return true;
     }
     return false;
+}
+
+/* ---- Precision and run ---------------------------------------------------------------------------------------------- */
+
+static bool role_set(const char *name, const char *text, DType *t, Error *e)
+{
+    return !text[0] || dtype_parse(text, t) || error_usage(e, "%s: '%s' is none of f32, bf16, f16", name, text);
+}
+
+bool train_options_precision(const TrainOptions *o, Precision *p, Error *e)
+{
+    if (!precision_parse(o->precision, p, e) || !role_set("param_dtype", o->param_dtype, &p->param, e))
+        return false;
+    if (o->master_dtype[0])
+        p->master = strcmp(o->master_dtype, "none") != 0;
+    if (p->master && o->master_dtype[0] && strcmp(o->master_dtype, "f32") != 0 && strcmp(o->master_dtype, "fp32") != 0)
+        return error_usage(e, "master_dtype: '%s' is neither f32 nor none", o->master_dtype);
+    if (p->param == DTYPE_F32 && !o->master_dtype[0])
+        p->master = false;
+    return role_set("grad_dtype", o->grad_dtype, &p->grad, e) && role_set("act_dtype", o->act_dtype, &p->act, e) &&
+           role_set("resid_dtype", o->resid_dtype, &p->resid, e) && role_set("m_dtype", o->m_dtype, &p->m, e) &&
+           role_set("v_dtype", o->v_dtype, &p->v, e) && precision_check(p, e);
+}
+
+bool train_options_run(const TrainOptions *o, ModelRun *run, Error *e)
+{
+    *run = (ModelRun){.training = true,
+                      .batch_size = o->batch_size,
+                      .block_size = o->block_size,
+                      .head_rows = o->head_rows,
+                      .sample_size = o->sample_interval > 0,
+                      .recompute_every = o->recompute_every,
+                      .grad_clip = o->grad_clip,
+                      .beta1 = o->beta1,
+                      .beta2 = o->beta2,
+                      .eps = o->eps,
+                      .weight_decay = o->weight_decay};
+    if (!recompute_parse(o->recompute, &run->recompute))
+        return error_usage(e, "recompute: '%s' is none of none, norm, attention, block", o->recompute);
+    return train_options_precision(o, &run->precision, e);
 }
 
 /* ---- What depends on what ------------------------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@ typedef char OptionText[1024];
 
 typedef struct TrainOptions {
     OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
+    OptionText precision, param_dtype, master_dtype, grad_dtype, act_dtype, resid_dtype, m_dtype, v_dtype, recompute;
     bool resume, quiet, verbose;
     int64_t seed, threads;
     double mem_cap; /* bytes; 0: what the machine has */
@@ -25,12 +26,13 @@ typedef struct TrainOptions {
     bool no_bias;
 
     /* Batch. */
-    int64_t batch_size, block_size, gradient_accumulation_steps, head_rows;
+    int64_t batch_size, block_size, gradient_accumulation_steps, head_rows, recompute_every;
 
     /* Schedule and optimizer. -1: derived, see options_resolve. */
     int64_t max_iters, epochs, warmup_iters, lr_decay_iters;
     double learning_rate, min_lr, decay_fraction, weight_decay, beta1, beta2, eps, grad_clip;
     int64_t max_skips;
+    double loss_scale; /* 0: dynamic for FP16, 1 otherwise */
 
     /* What happens when. */
     int64_t eval_interval, eval_iters, log_interval, sample_interval, sample_tokens, checkpoint_interval, keep;
@@ -60,6 +62,12 @@ json_t *train_options_to_json(const TrainOptions *o);
 /* Fills in what depends on other settings (min_lr = learning_rate / 10, lr_decay_iters = max_iters, warm-up) and refuses
  * combinations that make no sense (warm-up not shorter than the run, ...). */
 bool train_options_resolve(TrainOptions *o, Error *e);
+
+/* The policy that --precision and the flags of single roles describe. */
+bool train_options_precision(const TrainOptions *o, Precision *p, Error *e);
+
+/* How the options have a model run: batch, precision, recomputation, optimizer. Needs block_size to be resolved. */
+bool train_options_run(const TrainOptions *o, ModelRun *run, Error *e);
 
 /* The model that the options describe, on top of `base` (a preset, or the configuration of --init-from). */
 void train_options_model(const TrainOptions *o, ModelConfig *config);

@@ -109,16 +109,9 @@ static bool model_open(Trainer *t, Error *e)
     const Device *device = cpu_device(&target, (int)o->threads, e);
     if (!device || !config_choose(t, &config, e))
         return false;
-    ModelRun run = {.training = true,
-                    .batch_size = o->batch_size,
-                    .block_size = o->block_size,
-                    .head_rows = o->head_rows,
-                    .sample_size = o->sample_interval > 0,
-                    .grad_clip = o->grad_clip,
-                    .beta1 = o->beta1,
-                    .beta2 = o->beta2,
-                    .eps = o->eps,
-                    .weight_decay = o->weight_decay};
+    ModelRun run;
+    if (!train_options_run(o, &run, e))
+        return false;
     if (o->sample_interval && !t->tokenizer)
         return error_usage(e, "sample_interval: %s has no meta.json, so tokens cannot be shown as text", o->data);
     if (!model_plan(&t->model, &config, &run, &target, e) || !loader_open(t, e) || !train_options_resolve(o, e))
@@ -134,6 +127,8 @@ static bool weights_open(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
     t->state = (TrainState){.best_loss = INFINITY, .best_iter = -1};
+    bool fp16 = t->model.run.precision.act == DTYPE_F16 || t->model.run.precision.resid == DTYPE_F16;
+    t->scaler = scaler_create(o->loss_scale, fp16);
     if (t->checkpoint[0])
         return checkpoint_load_weights(&t->model, t->checkpoint, e) &&
                checkpoint_load_state(&t->model, t->checkpoint, t->resumed, &t->state, e) &&

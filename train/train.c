@@ -44,6 +44,7 @@ static void step_compute(Trainer *t)
     t->step.learning_rate = (float)schedule_rate(&t->schedule, t->state.iter);
     t->step.inverse_count = t->batch.counted ? (float)(1.0 / (double)t->batch.counted) : 0;
     t->step.loss_sum = 0;
+    t->step.loss_scale = (float)t->scaler.scale;
     step_state_send(t);
     model_gradients_zero(m);
     for (int64_t micro = 0; micro < t->batch.micro_batches; micro++) {
@@ -80,7 +81,9 @@ static bool step_account(Trainer *t, Error *e)
     s->tokens += t->batch.counted;
     s->skips += skipped;
     s->skips_in_a_row = skipped ? s->skips_in_a_row + 1 : 0;
-    if (s->skips_in_a_row > t->options.max_skips)
+    bool may_help = scaler_can_shrink(&t->scaler); /* then an overflow is how the loss scale feels its way */
+    scaler_update(&t->scaler, skipped);
+    if (s->skips_in_a_row > t->options.max_skips && !may_help)
         return diagnose(t, e);
     return true;
 }

@@ -9,6 +9,7 @@
 #include "train/checkpoint.h"
 #include "train/log.h"
 #include "train/options.h"
+#include "train/scaler.h"
 #include "train/schedule.h"
 
 typedef struct Trainer {
@@ -30,6 +31,7 @@ typedef struct Trainer {
     StepState step; /* the host's copy */
     Schedule schedule;
     TrainState state;
+    Scaler scaler;
     Log log;
     double gemm_peak; /* FLOP/s, measured */
 } Trainer;
