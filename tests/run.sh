@@ -15,6 +15,7 @@ passed=0 failed=0 skipped=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT TERM
+build=$(realpath "$build")
 export TALLY=$build/tally TALLY_BUILD=$build CMOCKA_MESSAGE_OUTPUT=STDOUT
 case $level in
 check) export QUICK=1 limit=240 ;;
@@ -58,10 +59,11 @@ program()
     count "$2" "$good" "$bad" "$out" $((SECONDS - begin))
 }
 
+# script PATH: it gets the binary as its argument.
 script()
 {
     local begin=$SECONDS code
-    timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null
+    timeout -k 10 "$limit" "$1" "$TALLY" >"$log" 2>&1 </dev/null
     code=$?
     case $code in
     0) count "$1" 1 0 0 $((SECONDS - begin)) ;;
