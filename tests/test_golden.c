@@ -172,12 +172,12 @@ static void test_wrong_values(void **state)
         const char *file, *tensor, *says;
         float by;
     } wrong[] = {
-        {"grads.safetensors", "h.1.mlp.c_fc.weight", "gradients (28 of 28): h.1.mlp.c_fc.weight: error 9.99e-04", 1e-3f},
-        {"grads.safetensors", "ln_f.bias", "gradients (28 of 28): ln_f.bias: error 9.99e-04", 1e-3f},
+        {"grads.safetensors", "h.1.mlp.c_fc.weight", "gradients (28 of 28): h.1.mlp.c_fc.weight: error ", 1e-3f},
+        {"grads.safetensors", "ln_f.bias", "gradients (28 of 28): ln_f.bias: error ", 1e-3f},
         {"grads.safetensors", "wpe.weight", "gradients (28 of 28): wpe.weight: error nan", NAN},
-        {"logits.safetensors", "logits", "logits (1 of 1): logits: error 9.99e-04", 1e-3f},
-        {"acts.safetensors", "h.1.attn", "activations (12 of 12): h.1.attn: error 9.99e-04", 1e-3f},
-        {"adam_step2.safetensors", "wte.weight.v", "moments, step 2 (56 of 56): wte.weight.v: error 9.99e-04", 1e-3f},
+        {"logits.safetensors", "logits", "logits (1 of 1): logits: error ", 1e-3f},
+        {"acts.safetensors", "h.1.attn", "activations (12 of 12): h.1.attn: error ", 1e-3f},
+        {"adam_step2.safetensors", "wte.weight.v", "moments, step 2 (56 of 56): wte.weight.v: error ", 1e-3f},
         {"weights_step2.safetensors", "h.0.ln_1.weight", "weights, step 2 (28 of 28): h.0.ln_1.weight: error", 1e-4f},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
