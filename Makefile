@@ -1,29 +1,30 @@
 # tally: build, test, install. `make help` lists the targets.
 #
-# The product is one binary, build/tally. Everything that `make` writes goes under build/.
+# The product is one binary, build/tally, made of libtally.a (everything but main) so that the tests link what the product
+# links. Everything that make writes goes under build/.
 
 BUILD    ?= build
 PREFIX   ?= /usr/local
+DESTDIR  ?=
 CC       ?= cc
 SANITIZE ?=
+WERROR   ?=
+CFLAGS   ?= $(if $(SANITIZE),-O1,-O3) -g
 
-WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
-CFLAGS   ?= -O3 -g
+# A sanitized build has a folder of its own below, say build/sanitize-address-undefined.
+comma := ,
+OUT   := $(BUILD)$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
+
 # -ffp-contract=fast: fused multiply-add, as every GPU has. No -ffast-math: infinities and NaNs are data here.
-BASE_CFLAGS := -std=gnu11 -I. -D_GNU_SOURCE -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math $(WARNINGS) -MMD -MP
-LDLIBS   := -ldnnl -ljansson -lm -lpthread
-
-ifneq ($(SANITIZE),)
-BUILD       := $(BUILD)/sanitize-$(subst $(shell echo ,),-,$(SANITIZE))
-BASE_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
-LDFLAGS     += -fsanitize=$(SANITIZE)
-endif
+LANGUAGE    := -std=gnu11 -I. -D_GNU_SOURCE
+WARNINGS    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR)
+SANITIZERS  := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+BASE_CFLAGS := $(LANGUAGE) -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math $(WARNINGS) $(SANITIZERS)
+LINK        := $(CC) -fopenmp $(SANITIZERS) $(LDFLAGS)
+LDLIBS      := -ldnnl -ljansson -lm -lpthread
 
 # kernels/cpu is compiled once per instruction set and chosen at run time; elsewhere than on x86-64, plain C only.
-ISAS := plain
-ifeq ($(shell uname -m),x86_64)
-ISAS := plain v3 v4
-endif
+ISAS            := plain $(if $(filter x86_64,$(shell uname -m)),v3 v4)
 ISA_FLAGS_plain :=
 ISA_FLAGS_v3    := -march=x86-64-v3 -mtune=haswell
 ISA_FLAGS_v4    := -march=x86-64-v4 -mprefer-vector-width=512
@@ -32,36 +33,127 @@ ONCE    := kernels/cpu/gemm.c kernels/cpu/cpu_device.c
 PER_ISA := $(filter-out $(ONCE),$(wildcard kernels/cpu/*.c))
 SOURCES := $(wildcard base/*.c kernels/*.c kernels/dry/*.c model/*.c data/*.c train/*.c tools/*.c) $(ONCE)
 LIBRARY := $(filter-out tools/main.c,$(SOURCES))
-OBJECTS := $(LIBRARY:%.c=$(BUILD)/%.o) $(foreach isa,$(ISAS),$(PER_ISA:%.c=$(BUILD)/%.$(isa).o))
+OBJECTS := $(LIBRARY:%.c=$(OUT)/%.o) $(foreach isa,$(ISAS),$(PER_ISA:%.c=$(OUT)/%.$(isa).o))
+TESTS   := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/test_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-all: $(BUILD)/tally
+# What runs is shown in short; V=1 shows it whole.
+V    ?=
+Q    := $(if $(V),,@)
+SHOW  = $(if $(V),@:,@echo '  $(1)  $@')
 
-$(BUILD)/tally: $(BUILD)/tools/main.o $(BUILD)/libtally.a
-	$(CC) -fopenmp $(LDFLAGS) -o $@ $^ $(LDLIBS)
+# For targets that call make again: as many jobs as there are cores, unless -j says otherwise.
+JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 
-$(BUILD)/libtally.a: $(OBJECTS)
-	rm -f $@ && ar rcs $@ $^
+all: $(OUT)/tally ## Build build/tally (the default)
 
-$(BUILD)/%.o: %.c
+# ---- The product -------------------------------------------------------------------------------------------------------
+
+$(OUT)/tally: $(OUT)/tools/main.o $(OUT)/libtally.a
+	$(call SHOW,LINK)
+	$(Q)$(LINK) -o $@ $^ $(LDLIBS)
+
+$(OUT)/libtally.a: $(OBJECTS)
+	$(call SHOW,AR  )
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(OUT)/%.o: %.c $(OUT)/flags
 	@mkdir -p $(@D)
-	$(CC) $(BASE_CFLAGS) $(CFLAGS) -c -o $@ $<
+	$(call SHOW,CC  )
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 define per_isa
-$(BUILD)/%.$(1).o: %.c
+$(OUT)/%.$(1).o: %.c $(OUT)/flags
 	@mkdir -p $$(@D)
-	$(CC) $(BASE_CFLAGS) $(CFLAGS) $(ISA_FLAGS_$(1)) -DCPU_ISA=$(1) -c -o $$@ $$<
+	$$(call SHOW,CC  )
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(ISA_FLAGS_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach isa,$(ISAS),$(eval $(call per_isa,$(isa))))
 
-TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/libtally.a
-	$(CC) -fopenmp $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+# Changes when the flags do, and then everything is compiled again.
+$(OUT)/flags: FORCE | $(OUT)/found-build
+	@echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' | cmp -s - $@ || echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' >$@
 
-tests: $(TESTS:%=$(BUILD)/tests/%)
+# Looks once for what a group of targets needs (tools/deps.sh), and stops with a line for each thing that is missing.
+$(OUT)/found-%: tools/deps.sh
+	@mkdir -p $(@D)
+	@CC='$(CC)' tools/deps.sh check $*
+	@touch $@
 
-clean:
+install: all ## Install below PREFIX (/usr/local), itself below DESTDIR
+	install -D -m 755 $(OUT)/tally $(DESTDIR)$(PREFIX)/bin/tally
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/tally README.md LICENSE
+
+deps: ## Install the Debian packages that build and tests need (as root), or say which
+	@CC='$(CC)' tools/deps.sh install build test
+	@tools/deps.sh install fuzz || echo 'Without it the fuzzers are skipped.'
+
+quickstart: ## Train a small GPT on real text and let it write: about 3 minutes; TEXT=file for your own text
+	@CC='$(CC)' tools/deps.sh install build
+	+@$(MAKE) $(JOBS) --no-print-directory all
+	@tools/quickstart.sh $(OUT) $(TEXT)
+
+clean: ## Remove build/
 	rm -rf $(BUILD)
 
-.PHONY: all tests clean
+# ---- Tests -------------------------------------------------------------------------------------------------------------
+
+tests: $(OUT)/tally $(TESTS) ## Build the unit tests
+
+$(OUT)/tests/test_%: $(OUT)/tests/test_%.o $(OUT)/libtally.a
+	$(call SHOW,LINK)
+	$(Q)$(LINK) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(OUT)/tests/%.o: | $(OUT)/found-test
+
+fuzzers: $(FUZZERS) ## Build the fuzzers (clang)
+
+# What the fuzzers reach needs neither OpenMP nor oneDNN, so clang builds it alone.
+FUZZ_OBJECTS := $(patsubst %.c,$(OUT)/fuzz/%.o,$(wildcard base/*.c data/*.c) model/config.c)
+FUZZ_CC      := clang $(LANGUAGE) -O1 -g -fno-sanitize-recover=all
+
+$(OUT)/fuzz/fuzz_%: $(OUT)/fuzz/tests/fuzz/fuzz_%.o $(OUT)/fuzz/libfuzz.a
+	$(call SHOW,LINK)
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^ -ljansson -lm
+
+$(OUT)/fuzz/libfuzz.a: $(FUZZ_OBJECTS)
+	$(call SHOW,AR  )
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(OUT)/fuzz/%.o: %.c | $(OUT)/found-build $(OUT)/found-fuzz
+	@mkdir -p $(@D)
+	$(call SHOW,CC  )
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
+
+check: ## Unit and golden tests and a short run end to end: under 5 minutes
+	@CC='$(CC)' tools/deps.sh install build test
+	+@$(MAKE) $(JOBS) --no-print-directory tests
+	@tests/run.sh check $(OUT)
+
+test test-long: deps ## All tests, sanitizers and a minute of each fuzzer too: under 20 minutes; test-long: hours, FUZZ_SECONDS of each
+	+@$(MAKE) $(JOBS) --no-print-directory tests
+	+@$(MAKE) $(JOBS) --no-print-directory SANITIZE=address,undefined tests
+	+@if tools/deps.sh check fuzz; then $(MAKE) $(JOBS) --no-print-directory fuzzers; fi
+	@tests/run.sh $@ $(OUT)
+
+# Hugging Face's transformers, for tests/hf_check.sh: Debian's PyTorch (a download of 50 MB) and 160 MB in .venv.
+hf-venv: ## Make .venv with transformers, for the test against Hugging Face
+	@tools/deps.sh install hf
+	test -x .venv/bin/python || /usr/bin/python3 -m venv --system-site-packages .venv
+	.venv/bin/pip install -q 'transformers<4.46' 'numpy<2'
+
+bench: ## A training step against PyTorch's, in turns; BENCH_PYTHON=path for another PyTorch than Debian's
+	@CC='$(CC)' tools/deps.sh install build
+	@tools/deps.sh check bench
+	+@$(MAKE) $(JOBS) --no-print-directory all
+	@python3 tools/peers/compare.py --tally $(OUT)/tally $(BENCH_FLAGS)
+
+help: ## This list
+	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@echo
+	@echo 'Variables: CC, CFLAGS, BUILD=folder, SANITIZE=address,undefined, WERROR=-Werror, V=1'
+
+FORCE:
+.PHONY: all install deps quickstart clean tests fuzzers check test test-long hf-venv bench help FORCE
 .SECONDARY:
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(OBJECTS:.o=.d) $(OUT)/tools/main.d $(TESTS:=.d) $(FUZZ_OBJECTS:.o=.d) $(wildcard $(OUT)/fuzz/tests/fuzz/*.d)

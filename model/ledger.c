@@ -197,8 +197,8 @@ bool ledger_check(const Model *m, double cap, Error *e)
     if (fits > 0)
         snprintf(advice, sizeof advice,
                  "--batch-size %lld fits (with --gradient-accumulation-steps for the same tokens per step)", (long long)fits);
-    return error_set(e, "the plan needs %s, %s more than the %s there %s; the largest part is %s with %s; %s",
-                     bytes_text(a, (double)needed), bytes_text(b, (double)needed - limit), bytes_text(c, limit),
-                     cap > 0 ? "may be (--mem-cap)" : "is free", category_name(largest),
-                     bytes_text(d, (double)m->plan.category_bytes[largest]), advice);
+    return error_usage(e, "the plan needs %s, %s more than the %s there %s; the largest part is %s with %s; %s",
+                       bytes_text(a, (double)needed), bytes_text(b, (double)needed - limit), bytes_text(c, limit),
+                       cap > 0 ? "may be (--mem-cap)" : "is free", category_name(largest),
+                       bytes_text(d, (double)m->plan.category_bytes[largest]), advice);
 }

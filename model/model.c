@@ -205,10 +205,10 @@ static bool run_check(const Model *m, Error *e)
                            r->weight_decay);
     if (!(r->beta1 >= 0 && r->beta1 < 1 && r->beta2 >= 0 && r->beta2 < 1))
         return error_usage(e, "beta1 %g, beta2 %g: need to be at least 0 and less than 1", r->beta1, r->beta2);
-    int64_t rows;
-    if (!product_fits(r->batch_size, r->block_size, &rows) || rows > INT64_C(1) << 40)
-        return error_usage(e, "batch_size %lld x block_size %lld is too large", (long long)r->batch_size,
-                           (long long)r->block_size);
+    int64_t rows; /* GEMM libraries count them in 32 bits */
+    if (!product_fits(r->batch_size, r->block_size, &rows) || rows > INT32_MAX)
+        return error_usage(e, "batch_size %lld x block_size %lld is too large: a micro-batch has at most %d positions",
+                           (long long)r->batch_size, (long long)r->block_size, INT32_MAX);
     return true;
 }
 

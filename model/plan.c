@@ -253,16 +253,31 @@ size_t plan_live_bytes(const Plan *p, int64_t i)
     return bytes;
 }
 
-static void peak_find(Plan *p)
+/* change[i]: bytes that become alive with op i, less those that were for the last time alive in op i - 1. Numbers wrap round. */
+static void changes_add(size_t *change, const PlanTensor *t)
 {
+    for (int pass = 0; pass < PASS_COUNT && !category_is_persistent(t->category); pass++)
+        if (t->life[pass].first >= 0) {
+            change[t->life[pass].first] += t->bytes;
+            change[t->life[pass].last + 1] -= t->bytes;
+        }
+}
+
+static bool peak_find(Plan *p, Error *e)
+{
+    size_t *change = memory_get(e, (size_t)p->log.count + 1, sizeof *change, "the plan's peak"), live = 0, persistent = 0;
+    if (!change)
+        return false;
+    for (int k = 0; k < p->count; k++)
+        changes_add(change, &p->tensor[k]);
     for (int64_t i = 0; i < p->log.count; i++) {
-        size_t live = plan_live_bytes(p, i);
+        live += change[i];
         if (live > p->peak_live) {
             p->peak_live = live;
             p->peak_op = i;
         }
     }
-    size_t persistent = 0;
+    free(change);
     for (int k = 0; k < p->count; k++) {
         const PlanTensor *t = &p->tensor[k];
         bool counted = category_is_persistent(t->category) || alive(t, p->peak_op);
@@ -271,6 +286,7 @@ static void peak_find(Plan *p)
     }
     p->alignment_bytes = p->persistent_bytes - persistent;
     p->packing_bytes = p->step_bytes - p->peak_live;
+    return true;
 }
 
 bool plan_pack(Plan *p, Tensor *workspace, Error *e)
@@ -285,10 +301,7 @@ bool plan_pack(Plan *p, Tensor *workspace, Error *e)
         life_extend(&p->tensor[p->count - 1].life[pass_of(p->log.op[i].phase)], i);
     if (!lives_find(p, e))
         return false;
-    if (!step_pack(p, e))
-        return false;
-    peak_find(p);
-    return true;
+    return step_pack(p, e) && peak_find(p, e);
 }
 
 void plan_bind(Plan *p, void *persistent, void *step)

@@ -186,12 +186,15 @@ static inline void rig_micro(Rig *r, const int32_t *tokens, const int32_t *targe
         fail_msg("%s", r->e.text);
 }
 
-/* The gradient of the rig's own batch, in m.grads; state.loss_sum is its loss, summed. */
+/* The gradient of the rig's own batch, in m.grads; state.loss_sum is its loss, summed. The step's keys stay as they are. */
 static inline void rig_gradients(Rig *r)
 {
+    int32_t micro = r->state.micro;
     r->state.loss_sum = 0;
     model_gradients_zero(&r->m);
     rig_micro(r, r->tokens, r->targets, r->counted);
+    assert_int_equal(r->state.micro, micro + 1);
+    r->state.micro = micro;
 }
 
 static inline void rig_update(Rig *r)

@@ -16,6 +16,8 @@ static void test_round_trip(void **unused)
                         .adam_t = 27,
                         .loader_position = INT64_C(1) << 40,
                         .tokens = 1234567890123,
+                        .data_tokens = INT64_C(1) << 33,
+                        .block_size = 8,
                         .evaluations = 3,
                         .skips = 3,
                         .skips_in_a_row = 1,
@@ -27,15 +29,7 @@ static void test_round_trip(void **unused)
     TrainState loaded = find_and_load(out, 30, &b, said);
     assert_string_equal(said, "");
     assert_true(model_equal(&a, &b, true));
-    assert_int_equal(loaded.iter, 30);
-    assert_int_equal(loaded.adam_t, 27);
-    assert_int_equal(loaded.loader_position, INT64_C(1) << 40);
-    assert_int_equal(loaded.tokens, 1234567890123);
-    assert_int_equal(loaded.evaluations, 3);
-    assert_int_equal(loaded.skips, 3);
-    assert_int_equal(loaded.skips_in_a_row, 1);
-    assert_memory_equal(&loaded.best_loss, &saved.best_loss, sizeof(double));
-    assert_int_equal(loaded.best_iter, 20);
+    assert_memory_equal(&loaded, &saved, sizeof saved); /* eleven fields of 8 bytes, no gaps */
 
     assert_true(find(out, path, &trainer, said, &e));
     assert_true(json_equal(json_object_get(trainer, "settings"), settings));
@@ -159,6 +153,58 @@ static void test_no_bias(void **unused)
     model_free(&full);
 }
 
+/* Rewrites the optimizer.safetensors in `dir` without its first `skip` tensors and, with `extra`, with one more of that name. */
+static void moments_rewrite(const char *dir, size_t skip, const char *extra)
+{
+    SafeTensors f;
+    Error e = {0};
+    SafeEntry entry[64];
+    size_t n = 0;
+    assert_true(safetensors_open(&f, in_folder(dir, "optimizer.safetensors"), &e));
+    for (size_t i = skip; i < f.count; i++) {
+        const SafeTensor *t = &f.tensors[i];
+        entry[n] = (SafeEntry){.name = t->name, .dtype = t->dtype, .ndim = t->ndim, .data = safetensors_data(&f, t)};
+        memcpy(entry[n++].shape, t->shape, sizeof t->shape);
+    }
+    if (extra)
+        entry[n++] = (SafeEntry){.name = extra, .dtype = SAFE_F32, .ndim = 1, .shape = {1}, .data = f.data};
+    assert_true(safetensors_write(in_folder(dir, "new"), entry, n, NULL, &e));
+    safetensors_close(&f);
+    assert_int_equal(rename(in_folder(dir, "new"), in_folder(dir, "optimizer.safetensors")), 0);
+}
+
+/* Moments are taken as they were saved or not at all. */
+static void test_moments_refused(void **unused)
+{
+    (void)unused;
+    char out[PATH_SIZE], dir[PATH_SIZE], said[4096];
+    folder(out, "moments");
+    ModelConfig shorter = small;
+    shorter.block_size = 6;
+    Model m, other;
+    TrainState state = {.iter = 77};
+    json_t *trainer;
+    Error e = {0};
+    model_make(&m, &small, true, 1);
+    model_make(&other, &shorter, true, 2);
+    save(&m, out, state_at(5), 1);
+    assert_true(find(out, dir, &trainer, said, &e));
+    assert_true(checkpoint_load_weights(&other, dir, &e)); /* weights of fewer positions, yes */
+    assert_false(checkpoint_load_state(&other, dir, trainer, &state, &e));
+    assert_says(&e, "step-5/optimizer.safetensors: wpe.weight.m: has shape [8, 16]; the model needs [6, 16]");
+    e = (Error){0};
+    moments_rewrite(dir, 0, "h.0.ln_3.weight.m");
+    assert_false(checkpoint_load_state(&m, dir, trainer, &state, &e));
+    assert_says(&e, "step-5/optimizer.safetensors: holds 33 tensors; the model has 32 moments");
+    e = (Error){0};
+    moments_rewrite(dir, 1, NULL);
+    assert_false(checkpoint_load_state(&m, dir, trainer, &state, &e));
+    assert_says(&e, "step-5/optimizer.safetensors: h.0.attn.c_attn.bias.m: is missing");
+    json_decref(trainer);
+    model_free(&m);
+    model_free(&other);
+}
+
 /* ---- What stays ----------------------------------------------------------------------------------------------------- */
 
 static void test_keep_and_best(void **unused)
@@ -188,6 +234,27 @@ static void test_keep_and_best(void **unused)
     model_free(&m);
 }
 
+/* An old checkpoint that cannot be removed is named; half removed, it does not bear the name of a whole one. */
+static void test_cannot_remove(void **unused)
+{
+    (void)unused;
+    char out[PATH_SIZE], said[4096];
+    folder(out, "stuck");
+    Model m;
+    Error e = {0};
+    TrainState state = state_at(20);
+    json_t *settings = json_object();
+    model_make(&m, &small, true, 1);
+    save(&m, out, state_at(10), 1);
+    assert_int_equal(mkdir(in_folder(out, "step-10/of-someone"), 0700), 0);
+    assert_false(checkpoint_save(out, &m, &state, settings, "", 1, &e));
+    assert_says(&e, "stuck/step-10.tmp/of-someone: cannot remove");
+    assert_string_equal(names_in(out), "step-10.tmp step-20 ");
+    find_and_load(out, 20, &m, said);
+    json_decref(settings);
+    model_free(&m);
+}
+
 static void test_nothing_to_find(void **unused)
 {
     (void)unused;
@@ -198,6 +265,12 @@ static void test_nothing_to_find(void **unused)
     assert_false(find(out, path, &trainer, said, &e));
     assert_says(&e, "none: there is no checkpoint");
     assert_null(trainer);
+    assert_false(checkpoint_present(out));
+    assert_false(checkpoint_present(in_folder(out, "absent")));
+    assert_int_equal(mkdir(in_folder(out, "step-3.tmp"), 0700), 0);
+    assert_false(checkpoint_present(out));
+    assert_int_equal(mkdir(in_folder(out, "step-3"), 0700), 0); /* empty: damaged, but there */
+    assert_true(checkpoint_present(out));
     e = (Error){0};
     assert_false(find(in_folder(out, "absent"), path, &trainer, said, &e));
     assert_says(&e, "none/absent: cannot read the folder: No such file");
@@ -338,9 +411,10 @@ static void test_damaged_fields(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_large_tensor),   cmocka_unit_test(test_padded_vocabulary),
-        cmocka_unit_test(test_no_bias),       cmocka_unit_test(test_keep_and_best),  cmocka_unit_test(test_nothing_to_find),
-        cmocka_unit_test(test_damaged_files), cmocka_unit_test(test_damaged_fields),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_large_tensor),    cmocka_unit_test(test_padded_vocabulary),
+        cmocka_unit_test(test_no_bias),        cmocka_unit_test(test_moments_refused), cmocka_unit_test(test_cannot_remove),
+        cmocka_unit_test(test_keep_and_best),  cmocka_unit_test(test_nothing_to_find), cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_damaged_fields),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, temp_dir_make_in_memory, temp_dir_remove);
 }

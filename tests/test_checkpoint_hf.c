@@ -203,6 +203,10 @@ static void test_other_shapes(void **unused)
     assert_false(variant_load(&m, &config, &from, (Variant){0}, &e));
     assert_says(&e, ": wte.weight: has shape [50, 16]; the model needs [64, 16]");
     model_free(&m);
+    config.vocab_size = 40;
+    assert_false(variant_load(&m, &config, &from, (Variant){0}, &e));
+    assert_says(&e, ": wte.weight: has shape [50, 16]; the model needs [40, 16]");
+    model_free(&m);
     model_free(&from);
 }
 

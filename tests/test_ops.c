@@ -1,5 +1,6 @@
 /* The ops of the CPU but attention, in every build and on 1, 2 and 3 threads: against references in double that are written
  * from the formulas, over sizes that fit no vector; and what must hold exactly. */
+#include "kernels/cpu/cpu.h"
 #include "tests/cpu_machine.h"
 
 static const int64_t sizes[] = {1, 2, 3, 7, 31, 33, 64, 100, 255, 257};
@@ -163,7 +164,17 @@ static void linear_each(Machine *m)
     linear_check(m, 17, 7, 3072, true);
 }
 
-/* ---- GELU ---------------------------------------------------------------------------------------------------------- */
+/* ---- exp, GELU ---------------------------------------------------------------------------------------------------------- */
+
+/* What cpu.h claims of its exp, for the plain build: everywhere, and at the ends. */
+static void exp_is_accurate(void **state)
+{
+    (void)state;
+    for (float x = -87.33f; x < 88.72f; x += 1e-3f)
+        assert_true(fabs(exp_approx(x) / exp((double)x) - 1) < 1.1e-7);
+    assert_true(exp_approx(0) == 1 && exp_approx(-INFINITY) == 0 && exp_approx(-1e30f) == 0 && exp_approx(-87.34f) == 0);
+    assert_true(isinf(exp_approx(88.73f)) && isinf(exp_approx(INFINITY)) && isnan(exp_approx(NAN)) && isnan(exp_approx(-NAN)));
+}
 
 static double gelu_reference(double x)
 {
@@ -293,12 +304,13 @@ static void head_reference(Machine *m, const Head *h, double *losses, double *dx
         for (int64_t v = 0; v < h->V; v++)
             sum += exp(z[v] - max);
         losses[n] = t < 0 ? 0 : max + log(sum) - z[t];
-        for (int64_t v = 0; t >= 0 && v < h->V; v++)
+        for (int64_t v = 0; t >= 0 && v < h->V; v++) {
+            double dz = (exp(z[v] - max) / sum - (v == t)) * scale;
             for (int64_t i = 0; i < h->C; i++) {
-                double dz = (exp(z[v] - max) / sum - (v == t)) * scale;
                 dx[n * h->C + i] += dz * w[v * h->C + i];
                 dwte[v * h->C + i] += dz * x[n * h->C + i];
             }
+        }
     }
 }
 
@@ -423,9 +435,10 @@ TEST_EACH(head_counts)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm_each), cmocka_unit_test(test_norm_extremes), cmocka_unit_test(test_linear_each),
-        cmocka_unit_test(test_gelu_each), cmocka_unit_test(test_gelu_extremes), cmocka_unit_test(test_embedding_each),
-        cmocka_unit_test(test_head_each), cmocka_unit_test(test_head_extremes), cmocka_unit_test(test_head_counts),
+        cmocka_unit_test(test_norm_each),   cmocka_unit_test(test_norm_extremes), cmocka_unit_test(test_linear_each),
+        cmocka_unit_test(test_gelu_each),   cmocka_unit_test(test_gelu_extremes), cmocka_unit_test(test_embedding_each),
+        cmocka_unit_test(exp_is_accurate),  cmocka_unit_test(test_head_each),     cmocka_unit_test(test_head_extremes),
+        cmocka_unit_test(test_head_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,6 +285,23 @@ static void plan_check(const Model *m)
     assert_int_equal(p->peak_live + p->packing_bytes, p->step_bytes);
 }
 
+/* Gradients lie in the order in which a backward finishes them: a part of the range is ready before all that follows it. */
+static void order_check(const Model *m)
+{
+    int64_t ready = -1;
+    for (int i = 0; i < m->n_weights; i++) {
+        int64_t last = -1;
+        for (int64_t k = 0; k < m->plan.log.count; k++) {
+            const DryOp *op = &m->plan.log.op[k];
+            for (int o = 0; op->phase == PHASE_BACKWARD && o < op->n_operands; o++)
+                last = op->operand[o].address == m->weight[i]->grad.data ? k : last;
+        }
+        if (last < ready || (i > 0 && m->weight[i]->grad.data < m->weight[i - 1]->grad.data))
+            fail_msg("%s is out of order", m->weight[i]->name);
+        ready = last;
+    }
+}
+
 static void test_properties_of_random_plans(void **state)
 {
     (void)state;
@@ -295,6 +312,8 @@ static void test_properties_of_random_plans(void **state)
         s.run.training = rig_between(0, 4) > 0;
         rig_plan(&r, &s);
         plan_check(&r.m);
+        if (s.run.training)
+            order_check(&r.m);
         rig_free(&r);
     }
 }

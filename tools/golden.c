@@ -2,6 +2,7 @@
  * micro-batch: forward, loss, backward; then norm, clip, AdamW. Everything that the case lists is written to DIR, and compared
  * with the file of the same name in CASE_DIR when that is there. */
 #include "tools/golden.h"
+#include "tools/commands.h"
 
 #include "base/args.h"
 #include "base/json.h"
@@ -411,7 +412,7 @@ int golden_main(int argc, char **argv)
         "CASE_DIR --out DIR",
         "Trains a golden case and compares loss, gradients, logits, activations, weights and moments "
         "with the expected values in CASE_DIR, each within the case's tolerance.\v"
-        "Exit code: 0 all within tolerance; 1 the worst tensor is named; 2 no such request can be run.",
+        "Exit code: 0 all within tolerance; 1 not, the worst tensor is named; 2 no such case can be run.",
         NULL,
         NULL,
         NULL};

@@ -13,10 +13,6 @@
 
 #include <jansson.h>
 
-/* The command. argv[0] is its name for messages. Returns the exit code: 0 all within tolerance, 1 not (the worst tensor is named)
- * or a failure, 2 a request that makes no sense (a kind of case that is unknown, a precision or device that there is not). */
-int golden_main(int argc, char **argv);
-
 /* ---- A case (golden_case.c) ----------------------------------------------------------------------------------------- */
 
 typedef struct GoldenCase {

@@ -2,6 +2,7 @@
 #include "tools/golden.h"
 
 #include "base/json.h"
+#include "train/checkpoint.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -197,45 +198,6 @@ void golden_case_free(GoldenCase *g)
 
 /* ---- Initial weights ----------------------------------------------------------------------------------------------- */
 
-/* The part of a weight that files have: rows that only pad the vocabulary are nowhere but in memory, and stay 0. */
-static Tensor part_on_file(const Model *m, const Weight *w)
-{
-    Tensor t = w->value;
-    if (w == &m->wte)
-        t.shape[0] = m->config.vocab_size;
-    return t;
-}
-
-static bool weight_from_file(const SafeTensors *f, Model *m, const Weight *w, float *values, Error *e)
-{
-    const SafeTensor *t = safetensors_find(f, w->name);
-    Tensor part = part_on_file(m, w);
-    if (!t || t->ndim != part.ndim || memcmp(t->shape, part.shape, (size_t)t->ndim * sizeof *t->shape) != 0)
-        return error_set(e, "%s: is missing, or has another shape than config.json makes it", w->name);
-    if (!safetensors_read_f32(f, t, 0, tensor_count(part), values, e))
-        return false;
-    copy_in(&m->ctx, part, values);
-    return true;
-}
-
-static bool weights_from_file(const GoldenCase *g, const json_t *init, Model *m, float *values, Error *e)
-{
-    const char *name = "model.safetensors";
-    char path[PATH_SIZE];
-    SafeTensors f;
-    if (!json_get_string(init, "file", &name, false, e))
-        return error_prefix(e, "%s/case.json: init", g->dir);
-    if (strchr(name, '/'))
-        return error_set(e, "%s/case.json: init: file: \"%.100s\" is not the name of a file in the folder", g->dir, name);
-    if (!path_join(path, g->dir, name, e) || !safetensors_open(&f, path, e))
-        return false;
-    bool ok = true;
-    for (int i = 0; ok && i < m->n_weights; i++)
-        ok = weight_from_file(&f, m, m->weight[i], values, e);
-    safetensors_close(&f);
-    return ok || error_prefix(e, "%s", path);
-}
-
 /* The 64-bit FNV-1a hash of a name. */
 static uint64_t fnv1a64(const char *name)
 {
@@ -254,6 +216,15 @@ static float hash_value(uint64_t base, int64_t i, double scale, double offset)
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     z ^= z >> 31;
     return (float)(offset + (double)((int64_t)(z >> 48) - 32768) * (scale * 0x1p-15));
+}
+
+/* The part of a weight that files have: rows that only pad the vocabulary are nowhere but in memory, and stay 0. */
+static Tensor part_on_file(const Model *m, const Weight *w)
+{
+    Tensor t = w->value;
+    if (w == &m->wte)
+        t.shape[0] = m->config.vocab_size;
+    return t;
 }
 
 /* The entry {name, shape, scale, offset} of init.tensors for a weight, or NULL. */
@@ -299,22 +270,29 @@ static bool weights_from_hash(const json_t *init, Model *m, float *values, Error
     return true;
 }
 
+/* The folder is laid out like a Hugging Face checkpoint, so its weights are read like any other's. */
+static bool weights_from_file(const GoldenCase *g, const json_t *init, Model *m, Error *e)
+{
+    const char *file = "model.safetensors";
+    if (!json_get_string(init, "file", &file, false, e))
+        return error_prefix(e, "%s/case.json: init", g->dir);
+    if (strcmp(file, "model.safetensors") != 0)
+        return error_set(e, "%s/case.json: init: file: is \"%.100s\"; must be \"model.safetensors\"", g->dir, file);
+    return checkpoint_load_weights(m, g->dir, e);
+}
+
 bool golden_case_weights(const GoldenCase *g, Model *m, Error *e)
 {
     json_t *init;
     const char *kind;
+    if (!json_get_object(g->root, "init", &init, true, e) || !json_get_string(init, "kind", &kind, true, e))
+        return error_prefix(e, "%s/case.json", g->dir);
+    if (strcmp(kind, "file") == 0)
+        return weights_from_file(g, init, m, e);
+    if (strcmp(kind, "hash") != 0)
+        return error_set(e, "%s/case.json: init: kind: is \"%.60s\"; must be \"file\" or \"hash\"", g->dir, kind);
     float *values = memory_get(e, (size_t)tensor_count(m->values), sizeof *values, "initial weights");
-    if (!values)
-        return false;
-    bool ok = json_get_object(g->root, "init", &init, true, e) && json_get_string(init, "kind", &kind, true, e);
-    if (!ok)
-        error_prefix(e, "%s/case.json", g->dir);
-    else if (strcmp(kind, "file") == 0)
-        ok = weights_from_file(g, init, m, values, e);
-    else if (strcmp(kind, "hash") == 0)
-        ok = weights_from_hash(init, m, values, e) || error_prefix(e, "%s/case.json", g->dir);
-    else
-        ok = error_set(e, "%s/case.json: init: kind: is \"%.60s\"; must be \"file\" or \"hash\"", g->dir, kind);
+    bool ok = values && (weights_from_hash(init, m, values, e) || error_prefix(e, "%s/case.json", g->dir));
     free(values);
     return ok && !e->set;
 }

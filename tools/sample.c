@@ -208,6 +208,7 @@ int sample_main(int argc, char **argv)
                        .e = &e,
                        .how = {.temperature = 0.8, .top_k = 200, .top_p = 1, .seed = 1337, .length = 500}};
     args_dashes(argc, argv);
+    argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     if (o.samples < 1)
         error_usage(&e, "num-samples: needs to be 1 or more");

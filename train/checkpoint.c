@@ -39,8 +39,9 @@ static const struct {
     size_t offset;
     int64_t min;
 } counters[] = {
-    COUNTER(iter, 0),        COUNTER(adam_t, 0), COUNTER(loader_position, 0), COUNTER(tokens, 0),
-    COUNTER(evaluations, 0), COUNTER(skips, 0),  COUNTER(skips_in_a_row, 0),  COUNTER(best_iter, -1),
+    COUNTER(iter, 0),           COUNTER(adam_t, 0),     COUNTER(loader_position, 0), COUNTER(tokens, 0),
+    COUNTER(data_tokens, 0),    COUNTER(block_size, 0), COUNTER(evaluations, 0),     COUNTER(skips, 0),
+    COUNTER(skips_in_a_row, 0), COUNTER(best_iter, -1),
 };
 #undef COUNTER
 
@@ -302,6 +303,13 @@ static json_t *step_open(const char *dir, int64_t step, Error *e)
     return NULL;
 }
 
+bool checkpoint_present(const char *out_dir)
+{
+    size_t n = 0;
+    free(steps_list(out_dir, "", &n, &(Error){0}));
+    return n > 0;
+}
+
 bool checkpoint_find(const char *out_dir, char path[PATH_SIZE], json_t **trainer, Error *e)
 {
     size_t n;
@@ -321,9 +329,12 @@ bool checkpoint_find(const char *out_dir, char path[PATH_SIZE], json_t **trainer
              : error_set(e, "%s: there is no checkpoint (a folder step-N) in it", out_dir);
 }
 
+bool checkpoint_read_state(const char *dir, const json_t *trainer, TrainState *state, Error *e)
+{
+    return state_from_json(trainer, state, e) || error_prefix(e, "%s/trainer.json", dir);
+}
+
 bool checkpoint_load_state(Model *m, const char *dir, const json_t *trainer, TrainState *state, Error *e)
 {
-    if (!state_from_json(trainer, state, e))
-        return error_prefix(e, "%s/trainer.json", dir);
-    return checkpoint_read_moments(dir, m, e);
+    return checkpoint_read_state(dir, trainer, state, e) && checkpoint_read_moments(dir, m, e);
 }

@@ -23,6 +23,8 @@ typedef struct TrainState {
     int64_t adam_t;          /* updates applied                                             */
     int64_t loader_position; /* windows consumed                                            */
     int64_t tokens;          /* counted targets trained on                                  */
+    int64_t data_tokens;     /* tokens of the training data, and                            */
+    int64_t block_size;      /* positions of a window: loader_position means nothing else   */
     int64_t evaluations;     /* done so far: the next one draws other windows               */
     int64_t skips;           /* steps skipped for a non-finite gradient, all in all         */
     int64_t skips_in_a_row;
@@ -41,11 +43,17 @@ bool checkpoint_save(const char *out_dir, Model *m, const TrainState *state, con
  * *trainer. Each damaged one on the way is reported on stderr with what is wrong. False: none is whole, or no such folder. */
 bool checkpoint_find(const char *out_dir, char path[PATH_SIZE], json_t **trainer, Error *e);
 
+/* Does out_dir hold checkpoints, whole or damaged? False, too, when there is no such folder. */
+bool checkpoint_present(const char *out_dir);
+
 /* Weights from a checkpoint of ours or of Hugging Face's (names with or without "transformer.", "attn.bias" and
  * "attn.masked_bias" buffers ignored, a tied "lm_head.weight" ignored, sharded or not, F32, F16 or BF16) into an allocated model.
  * The model may have fewer positions than the file (the first are taken) and a larger vocab_multiple (padding rows stay 0). Names
  * the tensor that is missing, or has another shape, or is unknown. */
 bool checkpoint_load_weights(Model *m, const char *dir, Error *e);
+
+/* The state in a trainer.json that has been read from the checkpoint `dir`. */
+bool checkpoint_read_state(const char *dir, const json_t *trainer, TrainState *state, Error *e);
 
 /* Moments and state of one of our checkpoints, whose trainer.json has been read. */
 bool checkpoint_load_state(Model *m, const char *dir, const json_t *trainer, TrainState *state, Error *e);

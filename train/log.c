@@ -78,7 +78,7 @@ static void step_print(const Log *l, const LogStep *s)
     double each = (clock_seconds() - l->started) / (double)(s->step - l->first_step); /* evaluations and all */
     time_text(eta, each * (double)(s->steps - s->step));
     printf("step %6lld/%lld  loss %.4f", (long long)s->step, (long long)s->steps, s->loss);
-    if (!isnan(s->val_loss))
+    if (s->evaluated)
         printf("  val %.4f", s->val_loss);
     printf("  lr %.3e  norm %.3f  %.1f ms  %.0f tokens/s", s->learning_rate, s->grad_norm, 1e3 * s->seconds, s->tokens_per_s);
     if (!isnan(s->mfu))
@@ -95,14 +95,13 @@ static void number_set(json_t *object, const char *key, double value)
 
 bool log_step(Log *l, const LogStep *s, Error *e)
 {
-    bool due =
-        s->step % l->interval == 0 || s->step == s->steps || s->step == l->first_step + 1 || !isnan(s->val_loss) || s->skipped;
+    bool due = s->step % l->interval == 0 || s->step == s->steps || s->step == l->first_step + 1 || s->evaluated || s->skipped;
     if (due && !l->quiet)
         step_print(l, s);
     json_t *object = json_object();
     json_object_set_new(object, "step", json_integer(s->step));
     number_set(object, "loss", s->loss);
-    if (!isnan(s->val_loss))
+    if (s->evaluated)
         number_set(object, "val_loss", s->val_loss);
     number_set(object, "lr", s->learning_rate);
     number_set(object, "grad_norm", s->grad_norm);

@@ -12,13 +12,14 @@
 
 typedef struct LogStep {
     int64_t step, steps;   /* done, and in all                                               */
-    double loss, val_loss; /* nats per token; NaN: not computed in this step                  */
+    double loss, val_loss; /* nats per token                                                  */
     double learning_rate, grad_norm;
     double seconds;      /* of this step, without evaluation and the like                   */
     double wait_seconds; /* of which waiting for data                                       */
     double tokens_per_s;
-    double mfu;   /* model FLOPs over the measured GEMM peak; NaN: not known         */
-    bool skipped; /* for a non-finite gradient                                       */
+    double mfu;     /* model FLOPs over the measured GEMM peak; NaN: not known         */
+    bool evaluated; /* there is a val_loss                                             */
+    bool skipped;   /* for a non-finite gradient                                       */
 } LogStep;
 
 typedef struct Log {

@@ -64,7 +64,7 @@ static const OptionRow table[] = {
     HINT(resume, "go on from the latest whole checkpoint in --out-dir, bit for bit"),
     HEADING("Model:"),
     TEXT(model, "NAME", "preset: gpt2, gpt2-medium, gpt2-large, gpt2-xl, shakespeare-char, shakespeare-cpu, nano"),
-    INT(n_layer, 0, 4096, "layers"),
+    INT(n_layer, 0, 1024, "layers"),
     INT(n_head, 0, 65536, "heads"),
     INT(n_embd, 0, 1 << 24, "channels"),
     INT(vocab_size, 0, INT32_MAX, "vocabulary; default: the tokenizer's, else the preset's"),
@@ -316,6 +316,7 @@ static bool argp_run(Parse *p, int argc, char **argv)
         .doc = "Trains a GPT on token files. Prints the memory plan before it takes any memory.\v"
                "A first run:  tally data prepare book.txt --tokenizer char --out book && tally train --data book --out-dir run",
     };
+    argp_err_exit_status = 2;
     return argp_parse(&argp, argc, argv, 0, NULL, p) == 0 && !p->error->set;
 }
 

@@ -15,9 +15,6 @@ void *cpu_memory_take(size_t bytes, const char *what, Error *e);
 void cpu_memory_give(void *p, size_t bytes);
 void cpu_synchronize(Ctx *c);
 
-/* A vector of VECTOR floats, and one of as many int32; loaded from any float's address. */
-typedef float VecF __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
-
 /* Threads for an op over n elements: waking the others takes some microseconds, in which one does about this much. */
 enum { ELEMENTS_WORTH_THREADS = 16384 };
 static inline int cpu_threads(const Ctx *c, int64_t n)

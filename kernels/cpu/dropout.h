@@ -89,14 +89,15 @@ static inline void dropout_words(uint32_t word[4 * VECTOR], RandomKey key, uint6
 /* y[i] = dropped(x[i]) for i < n, where x[0] is element `index` of the stream. y may be x. */
 static inline void dropout_apply(float *y, const float *x, int64_t n, const DropoutMask *mask, int64_t index)
 {
-    uint32_t word[4 * VECTOR];
+    uint32_t word[4 * VECTOR], threshold = mask->threshold;
+    float scale = mask->scale;
     int64_t skip = index & 3; /* words of the first block that belong to elements before x[0] */
     for (uint64_t block = (uint64_t)index >> 2; n > 0; block += VECTOR) {
         int64_t count = 4 * VECTOR - skip < n ? 4 * VECTOR - skip : n;
         dropout_words(word, mask->key, block);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++)
-            y[i] = word[skip + i] >= mask->threshold ? x[i] * mask->scale : 0.0f;
+            y[i] = word[skip + i] >= threshold ? x[i] * scale : 0.0f;
         x += count;
         y += count;
         n -= count;

@@ -7,12 +7,21 @@
 
 #include <math.h>
 
+/* The processor's own prefetcher keeps one such stream at a third of the memory's speed: asking ahead gives the rest. */
 static double squares_sum(const float *g, int64_t n)
 {
+    enum { BLOCK = 256, AHEAD = 1024, LINE = 16 }; /* floats */
     double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)g[i] * (double)g[i];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = at + BLOCK < n ? at + BLOCK : n;
+        double part = 0;
+        for (int64_t i = at; i < end; i += LINE)
+            __builtin_prefetch(g + i + AHEAD);
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = at; i < end; i++)
+            part += (double)g[i] * (double)g[i];
+        sum += part;
+    }
     return sum;
 }
 

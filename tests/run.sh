@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Runs the tests and counts them.
+#
+#   tests/run.sh LEVEL BUILD      LEVEL: check, test or test-long; BUILD: the folder that make has filled
+#
+# check      every unit test program BUILD/tests/test_*, and the scripts tests/*.sh with QUICK=1
+# test       the same without QUICK; the unit tests again with the sanitizers; each fuzzer for FUZZ_SECONDS (60)
+# test-long  the same with LONG=1 and an hour of each fuzzer
+#
+# A unit test counts by itself, as cmocka says; a script and a fuzzer count as one. A script that exits with 77 was skipped. The
+# last line is "N passed, N failed" (", N skipped" when there are any). Exit code 1 when one failed, or a golden test was skipped.
+set -u
+level=$1 build=$2
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT TERM
+build=$(realpath "$build")
+export TALLY=$build/tally TALLY_BUILD=$build CMOCKA_MESSAGE_OUTPUT=STDOUT
+case $level in
+check) export QUICK=1 limit=240 ;;
+test) limit=900 ;;
+test-long) export LONG=1 limit=0 FUZZ_SECONDS=${FUZZ_SECONDS:-3600} ;;
+esac
+
+# count NAME PASSED FAILED SKIPPED SECONDS: adds them up, and shows what went wrong or was left out.
+count()
+{
+    passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+    printf '%-44s %4d passed %4d failed %4d skipped %5d s\n' "$@"
+    if [ "$3" -gt 0 ]; then
+        tail -n 100 "$log" | sed 's/^/    /'
+    elif [ "$4" -gt 0 ]; then
+        grep -i skip "$log" | head -n 20 | sed 's/^/    SKIPPED: /'
+    fi
+}
+
+# sum WORD: of the N in cmocka's lines "[  WORD  ] N test(s)".
+sum()
+{
+    sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'
+}
+
+# program PATH NAME: a cmocka program. One that crashes, hangs or runs nothing has failed one test at least.
+program()
+{
+    local begin=$SECONDS code good bad out
+    timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null
+    code=$?
+    [ $code = 124 ] && echo "stopped after $limit seconds" >>"$log"
+    good=$(sum PASSED) bad=$(sum FAILED) out=$(sum SKIPPED)
+    if [ "$bad" = 0 ] && { [ $code != 0 ] || [ $((good + out)) = 0 ]; }; then
+        echo "exit code $code" >>"$log"
+        bad=1
+    fi
+    case $2 in
+    *golden*) bad=$((bad + out)) out=0 ;; # a golden test must not be skipped
+    esac
+    count "$2" "$good" "$bad" "$out" $((SECONDS - begin))
+}
+
+# script PATH: it gets the binary as its argument.
+script()
+{
+    local begin=$SECONDS code
+    timeout -k 10 "$limit" "$1" "$TALLY" >"$log" 2>&1 </dev/null
+    code=$?
+    case $code in
+    0) count "$1" 1 0 0 $((SECONDS - begin)) ;;
+    77) count "$1" 0 0 1 $((SECONDS - begin)) ;;
+    *)
+        echo "exit code $code" >>"$log"
+        count "$1" 0 1 0 $((SECONDS - begin))
+        ;;
+    esac
+}
+
+# fuzz NAME: what it finds stays in BUILD/fuzz: inputs that reach new code in new-NAME, a crash in crash-*.
+fuzz()
+{
+    local begin=$SECONDS new=$build/fuzz/new-$1
+    if [ ! -x "$build/fuzz/fuzz_$1" ]; then
+        echo "skipped: fuzz_$1 is not built; it needs clang (make deps)" >"$log"
+        count "fuzz_$1" 0 0 1 0
+        return
+    fi
+    mkdir -p "$new"
+    if "$build/fuzz/fuzz_$1" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=25 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
+        -artifact_prefix="$build/fuzz/" "$new" "tests/fuzz/corpus-$1" >"$log" 2>&1 </dev/null; then
+        count "fuzz_$1, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs" 1 0 0 $((SECONDS - begin))
+    else
+        count "fuzz_$1" 0 1 0 $((SECONDS - begin))
+    fi
+}
+
+for test in tests/test_*.c; do
+    name=$(basename "$test" .c)
+    program "$build/tests/$name" "$name"
+done
+for test in tests/*.sh; do
+    [ "$test" = tests/run.sh ] || script "$test"
+done
+if [ "$level" != check ]; then
+    sanitized=$build/sanitize-address-undefined
+    export SANITIZED=1 TALLY=$sanitized/tally
+    for test in tests/test_*.c; do
+        name=$(basename "$test" .c)
+        program "$sanitized/tests/$name" "$name, sanitized"
+    done
+    for test in tests/fuzz/fuzz_*.c; do
+        name=$(basename "$test" .c)
+        fuzz "${name#fuzz_}"
+    done
+fi
+
+echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
+[ $failed = 0 ]

@@ -1,0 +1,64 @@
+#!/bin/sh
+# From nothing to a GPT that writes: text, tokens, training, samples. `make quickstart` builds, then calls this.
+#
+#   tools/quickstart.sh BUILD [TEXT]     BUILD has the binary, and gets a folder quickstart/ for all that is written
+#
+# Without TEXT it learns from tinyshakespeare (1.1 MB, downloaded and checked), or, when there is no way to get that, from the
+# licences that every Debian machine has (0.2 MB of English).
+set -eu
+build=$1 text=${2:-}
+tally=$build/tally
+here=$build/quickstart
+url=https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
+sha256=86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed
+steps=2000   # nanoGPT's recipe for a CPU: under a minute on two cores of 2023
+seconds=150  # a slower machine is stopped then, as Ctrl-C does: the model is saved, and training can go on
+
+download()
+{
+    if command -v curl; then
+        curl -fsSL --connect-timeout 5 --max-time 30 -o "$1" "$url"
+    else
+        wget -q -T 5 -t 1 -O "$1" "$url"
+    fi
+} >/dev/null 2>&1
+
+is_shakespeare()
+{
+    [ -f "$1" ] && echo "$sha256  $1" | sha256sum -c --status
+}
+
+mkdir -p "$here"
+shakespeare=$here/tinyshakespeare.txt
+if [ "$text" ]; then
+    echo "Text: $text"
+elif is_shakespeare "$shakespeare" || { download "$shakespeare" && is_shakespeare "$shakespeare"; }; then
+    text=$shakespeare
+    echo "Text: tinyshakespeare, $text"
+else
+    text=$here/licences.txt
+    find /usr/share/common-licenses -type f | sort | xargs cat >"$text"
+    echo "Text: tinyshakespeare cannot be downloaded; the licences in /usr/share/common-licenses instead"
+fi
+
+run()
+{
+    echo
+    echo "\$ $*"
+    "$@"
+}
+rm -rf "$here/run"
+run "$tally" data prepare "$text" --tokenizer char --out "$here/data"
+run timeout --preserve-status -s INT $seconds "$tally" train --data "$here/data" --out-dir "$here/run" --model shakespeare-cpu --max-iters $steps \
+    --log-interval 100 --eval-interval 500
+run "$tally" sample --out-dir "$here/run" --max-new-tokens 500
+
+cat <<END
+
+The model is in $here/run: checkpoints that Hugging Face's transformers load as they are, and log.jsonl, a line per step.
+What next?
+  $tally sample --out-dir $here/run --prompt "The " --temperature 0.5
+  $tally train --out-dir $here/run --resume --max-iters $((2 * steps))     train on
+  make quickstart TEXT=book.txt                 your own text
+  $tally plan --model gpt2 --batch-size 4       what GPT-2 would take
+END
