@@ -164,7 +164,8 @@ static void edit(const char *file, const char *from, const char *to)
     free(text);
 }
 
-/* One expected value off by a thousandth, fifty times what is allowed of a gradient: fails, and names what it is. */
+/* One expected tensor off by a thousandth, fifty times what is allowed of a gradient: fails, and names what it is. (A gain's
+ * change in two steps is 2e-3 of it; moments are allowed 4e-3.) */
 static void test_wrong_values(void **state)
 {
     (void)state;
@@ -177,7 +178,7 @@ static void test_wrong_values(void **state)
         {"grads.safetensors", "wpe.weight", "gradients (28 of 28): wpe.weight: error nan", NAN},
         {"logits.safetensors", "logits", "logits (1 of 1): logits: error ", 1e-3f},
         {"acts.safetensors", "h.1.attn", "activations (12 of 12): h.1.attn: error ", 1e-3f},
-        {"adam_step2.safetensors", "wte.weight.v", "moments, step 2 (56 of 56): wte.weight.v: error ", 1e-3f},
+        {"adam_step2.safetensors", "wte.weight.v", "moments, step 2 (56 of 56): wte.weight.v: error ", 1e-2f},
         {"weights_step2.safetensors", "h.0.ln_1.weight", "weights, step 2 (28 of 28): h.0.ln_1.weight: error", 1e-4f},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -268,7 +269,8 @@ static void test_bad_files(void **state)
     } bad[] = {
         {"case.json", "\"kind\"", "\"kin\"", "case.json: kind: is missing"},
         {"case.json", "\"steps\": 10", "\"steps\": 0", "batch: steps: is 0"},
-        {"case.json", "\"steps\": 10", "\"steps\": 11", "tokens: needs to be there as I32 [11, 1, 2, 16]"},
+        {"case.json", "\"steps\": 10", "\"steps\": 11", "steps: needs to be a list of the 11 steps"},
+        {"case.json", "\"B\": 2", "\"B\": 3", "tokens: needs to be there as I32 [10, 1, 3, 16]"},
         {"case.json", "\"T\": 16", "\"T\": 17", "batch: T: is 17; the model has 16 positions"},
         {"case.json", "\"B\": 2", "\"B\": \"2\"", "batch: B: is text"},
         {"case.json", "\"beta1\": 0.9,", "", "hyper: beta1: is missing"},
@@ -277,6 +279,8 @@ static void test_bad_files(void **state)
         {"case.json", "weights_step10.s", "weights_step11.s", "weights_step11.safetensors: the case has steps 1 to 10"},
         {"case.json", "\"kind\": \"file\"", "\"kind\": \"web\"", "init: kind: is \"web\""},
         {"case.json", "\"file\": \"model", "\"file\": \"../model", "init: file: is \"../model.safetensors\""},
+        {"case.json", "\"cols\": [", "\"cols\": [ 40,", "noise_only: 0: needs a name and cols"},
+        {"case.json", "\"micro_batches\": 1", "\"micro_batches\": 99999999", "batch: micro_batches: is 99999999"},
         {"config.json", "\"vocab_size\": 96", "\"vocab_size\": 95", "model: vocab_size: is 96, in config.json 95"},
         {"config.json", "\"n_inner\": null", "\"n_inner\": 64",
          "mlp.c_proj.weight: has shape [128, 32]; the model needs [64, 32]"},

@@ -90,6 +90,23 @@ static bool files_check(const GoldenCase *g, Error *e)
     return true;
 }
 
+/* What the comparison reads later must have its form now: a scalar for each step, columns for each noisy tensor. */
+static bool expectations_check(const GoldenCase *g, Error *e)
+{
+    const json_t *steps = json_object_get(g->root, "steps"), *noise = json_object_get(g->root, "noise_only");
+    if (steps && (int64_t)json_array_size(steps) != g->steps)
+        return error_set(e, "steps: needs to be a list of the %" PRId64 " steps that batch states", g->steps);
+    if (noise && !json_is_array(noise))
+        return error_set(e, "noise_only: needs to be a list");
+    for (size_t i = 0; i < json_array_size(noise); i++) {
+        const json_t *entry = json_array_get(noise, i), *cols = json_object_get(entry, "cols");
+        json_int_t first = json_integer_value(json_array_get(cols, 0)), last = json_integer_value(json_array_get(cols, 1));
+        if (!json_is_string(json_object_get(entry, "name")) || json_array_size(cols) != 2 || first < 0 || last <= first)
+            return error_set(e, "noise_only: %zu: needs a name and cols, a first column and the one after the last", i);
+    }
+    return true;
+}
+
 /* The model of config.json; case.json repeats its sizes. */
 static bool config_read(GoldenCase *g, Error *e)
 {
@@ -182,7 +199,7 @@ bool golden_case_read(GoldenCase *g, const char *dir, Error *e)
         return error_prefix(e, "%s", path);
     if (strcmp(kind, "gpt2") != 0)
         return error_usage(e, "%s: kind: is \"%.60s\"; only \"gpt2\" can be run", path, kind);
-    if (!batch_read(g, e) || !hyper_read(g, e) || !files_check(g, e) || !config_read(g, e))
+    if (!batch_read(g, e) || !hyper_read(g, e) || !files_check(g, e) || !expectations_check(g, e) || !config_read(g, e))
         return error_prefix(e, "%s", path);
     return batches_read(g, e);
 }
