@@ -53,4 +53,25 @@ static inline uint16_t f32_to_f16(float x)
     return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1)) >> 13));
 }
 
+/* Stochastic rounding: up in magnitude with probability (what is cut off) / (distance of the two neighbours), decided by 32
+ * random bits. Infinite and NaN as above. */
+static inline uint16_t f32_to_bf16_random(float x, uint32_t random)
+{
+    uint32_t bits = float_bits(x), finite = (bits & 0x7F800000u) != 0x7F800000u;
+    return finite ? (uint16_t)((bits + (random & 0xFFFFu)) >> 16) : f32_to_bf16(x);
+}
+
+static inline uint16_t f32_to_f16_random(float x, uint32_t random)
+{
+    uint32_t bits = float_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude >= 0x477FF000u)
+        return f32_to_f16(x);
+    if (magnitude < 0x38800000u) { /* subnormal: a whole number of 2^-24 and a rest */
+        float scaled = bits_float(magnitude) * 0x1p24f;
+        uint32_t whole = (uint32_t)scaled;
+        return (uint16_t)(sign | (whole + (scaled - (float)whole > (float)(random >> 8) * 0x1p-24f)));
+    }
+    return (uint16_t)(sign | ((magnitude - 0x38000000u + (random & 0x1FFFu)) >> 13));
+}
+
 #endif

@@ -11,35 +11,34 @@ static size_t gemm_bytes(Gemm g, const Target *t)
     return gemm_scratch(&g, t);
 }
 
-/* Per thread a row each of dw, of db and of dy w. */
-size_t norm_backward_workspace(int64_t N, int64_t C, const Target *t)
+/* Gain and bias as floats, and rows for each thread. */
+size_t norm_workspace(int64_t C, const Target *t)
 {
-    (void)N;
-    return (size_t)t->threads * 3 * (size_t)partial_width(C) * sizeof(float);
+    return ((size_t)t->threads * NORM_ROWS + 2) * (size_t)partial_width(C) * sizeof(float);
 }
 
-size_t linear_workspace(int64_t N, int64_t I, int64_t O, const Target *t)
+size_t linear_workspace(int64_t N, int64_t I, int64_t O, GemmTypes types, const Target *t)
 {
-    size_t y = larger(gemm_bytes(gemm_linear_y(N, I, O, false), t), gemm_bytes(gemm_linear_y(N, I, O, true), t));
-    return larger(y, larger(gemm_bytes(gemm_linear_dx(N, I, O), t), gemm_bytes(gemm_linear_dw(N, I, O), t)));
+    size_t y = larger(gemm_bytes(gemm_linear_y(N, I, O, false, types), t), gemm_bytes(gemm_linear_y(N, I, O, true, types), t));
+    return larger(y, larger(gemm_bytes(gemm_linear_dx(N, I, O, types), t), gemm_bytes(gemm_linear_dw(N, I, O, types), t)));
 }
 
-/* A row of column sums per thread. */
+/* For each thread a row of column sums and four rows to widen into; and the total. */
 size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t)
 {
     (void)N;
-    return (size_t)t->threads * (size_t)partial_width(O) * sizeof(float);
+    return ((size_t)t->threads * 5 + 1) * (size_t)partial_width(O) * sizeof(float);
 }
 
-static size_t head_chunk_workspace(int64_t rows, int64_t C, int64_t Vp, const Target *t)
+static size_t head_chunk_workspace(int64_t rows, int64_t C, int64_t Vp, GemmTypes types, const Target *t)
 {
-    size_t backward = larger(gemm_bytes(gemm_head_dx(rows, C, Vp), t), gemm_bytes(gemm_head_dwte(rows, C, Vp), t));
-    return larger(gemm_bytes(gemm_head_logits(rows, C, Vp), t), backward);
+    size_t backward = larger(gemm_bytes(gemm_head_dx(rows, C, Vp, types), t), gemm_bytes(gemm_head_dwte(rows, C, Vp, types), t));
+    return larger(gemm_bytes(gemm_head_logits(rows, C, Vp, types), t), backward);
 }
 
-size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, const Target *t)
+size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, GemmTypes types, const Target *t)
 {
-    return larger(head_chunk_workspace(R < N ? R : N, C, Vp, t), head_chunk_workspace(N % R, C, Vp, t));
+    return larger(head_chunk_workspace(R < N ? R : N, C, Vp, types, t), head_chunk_workspace(N % R, C, Vp, types, t));
 }
 
 /* A double per piece of the range. */

@@ -12,7 +12,7 @@ double clock_seconds(void)
 double gemm_peak_measure(const Device *device, const Target *target, Error *e)
 {
     enum { N = 1024, I = 768, O = 3072, RUNS = 10 };
-    size_t scratch = linear_workspace(N, I, O, target);
+    size_t scratch = linear_workspace(N, I, O, (GemmTypes){0}, target);
     size_t sizes[] = {4 * N * O, 4 * N * I, 4 * I * O, scratch + 1};
     void *memory[4] = {NULL};
     bool ok = true;

@@ -5,18 +5,22 @@
  *
  * When the gradient is not finite nothing at all is written: no moments, no decay. */
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/dropout.h"
+#include "kernels/cpu/rows.h"
 
 #include <math.h>
 #include <omp.h>
 
 typedef struct Update {
+    Tensor w, master, g, m, v;
+    RandomKey rounding[3]; /* of w, m and v */
     float scale, beta1, one_beta1, beta2, one_beta2, inverse_bias_1, inverse_bias_2, lr, eps;
     float keep; /* 1 - lr wd */
 } Update;
 
-/* Updates n parameters, of which either all or none are decayed: keep is 1 - lr wd or 1. */
-static void span_update(float *restrict w, const float *restrict g, float *restrict m, float *restrict v, int64_t n,
-                        const Update *u, float keep)
+/* The formulas above, for n parameters. */
+static void floats_update(float *restrict w, const float *restrict g, float *restrict m, float *restrict v, int64_t n,
+                          const Update *u, float keep)
 {
     Update k = *u;
 #pragma omp simd
@@ -29,16 +33,67 @@ static void span_update(float *restrict w, const float *restrict g, float *restr
     }
 }
 
-void CPU(adamw)(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *adam)
+/* Elements at .. at+n-1 of a 16-bit t = row [n], rounded up or down with the probability that makes the mean exact. */
+static void row_round(const Tensor *t, int64_t at, int64_t n, const float *row, RandomKey key)
+{
+    uint32_t word[4 * VECTOR];
+    uint16_t *to = element_at(t, at);
+    int64_t skip = at & 3; /* words of the first block that belong to elements before `at` */
+    for (uint64_t block = (uint64_t)at >> 2; n > 0; block += VECTOR) {
+        int64_t count = 4 * VECTOR - skip < n ? 4 * VECTOR - skip : n;
+        dropout_words(word, key, block);
+        if (t->dtype == DTYPE_BF16)
+#pragma omp simd
+            for (int64_t i = 0; i < count; i++)
+                to[i] = f32_to_bf16_random(row[i], word[skip + i]);
+        else
+            for (int64_t i = 0; i < count; i++)
+                to[i] = f32_to_f16_random(row[i], word[skip + i]);
+        row += count;
+        to += count;
+        n -= count;
+        skip = 0;
+    }
+}
+
+/* Parameters at .. at+n-1, n <= ROW_PIECE, of any types. */
+static void piece_update(const Update *u, int64_t at, int64_t n, float keep)
+{
+    float room[4][ROW_PIECE];
+    bool master = tensor_present(u->master);
+    float *w = master ? element_at(&u->master, at) : (float *)row_in(&u->w, at, n, room[0]);
+    float *m = (float *)row_in(&u->m, at, n, room[2]), *v = (float *)row_in(&u->v, at, n, room[3]);
+    floats_update(w, row_in(&u->g, at, n, room[1]), m, v, n, u, keep);
+    if (master)
+        row_done(&u->w, at, n, w);
+    else if (u->w.dtype != DTYPE_F32)
+        row_round(&u->w, at, n, w, u->rounding[0]);
+    if (u->m.dtype != DTYPE_F32)
+        row_round(&u->m, at, n, m, u->rounding[1]);
+    if (u->v.dtype != DTYPE_F32)
+        row_round(&u->v, at, n, v, u->rounding[2]);
+}
+
+/* Parameters at .. at+n-1, of which either all or none are decayed: keep is 1 - lr wd or 1. */
+static void span_update(const Update *u, int64_t at, int64_t n, float keep)
+{
+    for (; n > 0; at += ROW_PIECE, n -= ROW_PIECE)
+        piece_update(u, at, n < ROW_PIECE ? n : ROW_PIECE, keep);
+}
+
+void CPU(adamw)(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam)
 {
     const StepState *s = c->state;
     int64_t n = tensor_count(w);
     int threads = cpu_threads(c, n);
-    float *wp = w.data, *mp = m.data, *vp = v.data;
-    const float *gp = g.data;
     if (s->nonfinite)
         return;
-    Update u = {.scale = s->clip_coef / s->loss_scale,
+    Update u = {.w = w,
+                .master = master,
+                .g = g,
+                .m = m,
+                .v = v,
+                .scale = s->clip_coef / s->loss_scale,
                 .beta1 = (float)adam->beta1,
                 .one_beta1 = (float)(1 - adam->beta1),
                 .beta2 = (float)adam->beta2,
@@ -48,6 +103,8 @@ void CPU(adamw)(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *ada
                 .lr = s->learning_rate,
                 .eps = adam->eps,
                 .keep = 1 - s->learning_rate * adam->weight_decay};
+    for (uint32_t i = 0; i < 3; i++)
+        u.rounding[i] = random_key(s->seed, RANDOM_ROUNDING, i, (uint64_t)s->step, 0);
 #pragma omp parallel num_threads(threads)
     {
         int64_t at, last;
@@ -57,7 +114,7 @@ void CPU(adamw)(Ctx *c, Tensor w, Tensor g, Tensor m, Tensor v, const AdamW *ada
             int64_t stop[2] = {begin < last ? begin : last, end < last ? end : last};
             for (int decayed = 0; decayed < 2; decayed++)
                 if (at < stop[decayed]) {
-                    span_update(wp + at, gp + at, mp + at, vp + at, stop[decayed] - at, &u, decayed ? u.keep : 1.0f);
+                    span_update(&u, at, stop[decayed] - at, decayed ? u.keep : 1.0f);
                     at = stop[decayed];
                 }
         }

@@ -30,17 +30,21 @@ static inline void cpu_share(int64_t n, int id, int threads, int64_t *first, int
     *last = *first + each + (id < rest);
 }
 
-/* C [M, N] = A B + bias, or C += A B, in FP32 by oneDNN; see gemm.c. A is [M, K] with row stride lda (or [K, M] when
- * transposed), likewise B [K, N]. bias [N] or NULL. scratch: gemm_scratch() bytes of the plan's workspace.
- * Failures of the library are recorded in c->error. */
+/* C [M, N] = A B + bias, or C += A B, by oneDNN with FP32 sums; see gemm.c. A is [M, K] with row stride lda (or [K, M] when
+ * transposed), likewise B [K, N]. bias [N], of B's type, or NULL. Each matrix has a type of its own. scratch: gemm_scratch()
+ * bytes of the plan's workspace. Failures of the library are recorded in c->error. */
 typedef struct Gemm {
     int64_t M, N, K;
     int64_t lda, ldb, ldc;
     bool transpose_a, transpose_b;
     bool bias, accumulate;
+    DType type_a, type_b, type_c;
 } Gemm;
-void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch);
+void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch);
 size_t gemm_scratch(const Gemm *g, const Target *t);
+
+/* Does this processor multiply BF16 matrices as such (AVX-512 or AMX, through oneDNN)? Else they are widened to FP32. */
+bool gemm_native_bf16(void);
 
 /* exp(x) for any x: relative error below 1.1e-7, 0 below -87.33, +Inf above 88.72, NaN for NaN. Cody-Waite reduction by ln 2
  * in two parts and 1 + r + r^2 q(r), q of degree 4 fitted at Chebyshev points; no branches, so that loops over it vectorise. */
@@ -71,9 +75,6 @@ static inline float exp_approx(float x)
     p = x > 88.72f ? __builtin_inff() : p;
     return x != x ? x : p;
 }
-
-/* Kernels that several files use, one set per build. */
-void CPU(column_sums)(Ctx *c, float *sums, const float *x, int64_t rows, int64_t width, void *scratch);
 
 /* The op table of one build; the selection is in cpu_device.c. */
 extern const Device cpu_table_plain, cpu_table_v3, cpu_table_v4;

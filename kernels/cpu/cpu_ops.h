@@ -35,6 +35,9 @@ static inline int64_t partial_width(int64_t width)
     return (width + 15) / 16 * 16;
 }
 
+/* Rows of scratch that each thread has in norm.c: of the backward dw, db, g, dskip, dy, x, dx, dbranch. */
+enum { NORM_ROWS = 8 };
+
 /* Elements a partial sum of grad_norm covers: fixed, so that the sum does not depend on the threads. */
 enum { GRAD_NORM_PIECE = 65536 };
 
@@ -54,44 +57,68 @@ static inline Gemm gemm_dense(int64_t M, int64_t N, int64_t K, bool transpose_a,
 }
 
 /* y [N, O] = x [N, I] w [I, O] (+ b) */
-static inline Gemm gemm_linear_y(int64_t N, int64_t I, int64_t O, bool bias)
+static inline Gemm gemm_linear_y(int64_t N, int64_t I, int64_t O, bool bias, GemmTypes t)
 {
     Gemm g = gemm_dense(N, O, I, false, false);
     g.bias = bias;
+    g.type_a = g.type_c = t.act;
+    g.type_b = t.param;
     return g;
 }
 
 /* dx [N, I] = dy [N, O] w' */
-static inline Gemm gemm_linear_dx(int64_t N, int64_t I, int64_t O)
+static inline Gemm gemm_linear_dx(int64_t N, int64_t I, int64_t O, GemmTypes t)
 {
-    return gemm_dense(N, I, O, false, true);
-}
-
-/* dw [I, O] += x' dy */
-static inline Gemm gemm_linear_dw(int64_t N, int64_t I, int64_t O)
-{
-    Gemm g = gemm_dense(I, O, N, true, false);
-    g.accumulate = true;
+    Gemm g = gemm_dense(N, I, O, false, true);
+    g.type_a = g.type_c = t.act;
+    g.type_b = t.param;
     return g;
 }
 
-/* logits [R, Vp] = x [R, C] wte' */
-static inline Gemm gemm_head_logits(int64_t R, int64_t C, int64_t Vp)
+/* dw [I, O] += x' dy */
+static inline Gemm gemm_linear_dw(int64_t N, int64_t I, int64_t O, GemmTypes t)
 {
-    return gemm_dense(R, Vp, C, false, true);
+    Gemm g = gemm_dense(I, O, N, true, false);
+    g.accumulate = true;
+    g.type_a = g.type_b = t.act;
+    g.type_c = t.grad;
+    return g;
+}
+
+/* logits [R, Vp] = x [R, C] wte', FP32 */
+static inline Gemm gemm_head_logits(int64_t R, int64_t C, int64_t Vp, GemmTypes t)
+{
+    Gemm g = gemm_dense(R, Vp, C, false, true);
+    g.type_a = t.act;
+    g.type_b = t.param;
+    return g;
+}
+
+/* The gradient of a row of logits is written over it, in the type of the activations: its rows stay as far apart as the FP32
+ * ones. */
+static inline int64_t head_gradient_stride(int64_t Vp, GemmTypes t)
+{
+    return Vp * (int64_t)(sizeof(float) / dtype_size(t.act));
 }
 
 /* dx [R, C] = dlogits [R, Vp] wte */
-static inline Gemm gemm_head_dx(int64_t R, int64_t C, int64_t Vp)
+static inline Gemm gemm_head_dx(int64_t R, int64_t C, int64_t Vp, GemmTypes t)
 {
-    return gemm_dense(R, C, Vp, false, false);
+    Gemm g = gemm_dense(R, C, Vp, false, false);
+    g.lda = head_gradient_stride(Vp, t);
+    g.type_a = g.type_c = t.act;
+    g.type_b = t.param;
+    return g;
 }
 
 /* dwte [Vp, C] += dlogits' x */
-static inline Gemm gemm_head_dwte(int64_t R, int64_t C, int64_t Vp)
+static inline Gemm gemm_head_dwte(int64_t R, int64_t C, int64_t Vp, GemmTypes t)
 {
     Gemm g = gemm_dense(Vp, C, R, true, false);
+    g.lda = head_gradient_stride(Vp, t);
     g.accumulate = true;
+    g.type_a = g.type_b = t.act;
+    g.type_c = t.grad;
     return g;
 }
 

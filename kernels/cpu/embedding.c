@@ -4,6 +4,7 @@
  * nor atomics, a thread owns a slice of the channels and walks all rows in order: the same bits for any number of threads. */
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/rows.h"
 
 #include <omp.h>
 
@@ -27,28 +28,40 @@ void CPU(embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor 
         return;
 #pragma omp parallel for num_threads(cpu_threads(c, N *C)) schedule(static)
     for (int64_t n = 0; n < N; n++) {
-        float *row = (float *)x.data + n * C;
-        const float *token = (const float *)wte.data + id[n] * C, *position = (const float *)wpe.data + (first + n % T) * C;
+        for (int64_t i = 0; i < C; i += ROW_PIECE) {
+            float buffer[3][ROW_PIECE];
+            int64_t count = C - i < ROW_PIECE ? C - i : ROW_PIECE, at = n * C + i;
+            const float *token = row_in(&wte, id[n] * C + i, count, buffer[0]);
+            const float *position = row_in(&wpe, (first + n % T) * C + i, count, buffer[1]);
+            float *row = row_out(&x, at, buffer[2]);
 #pragma omp simd
-        for (int64_t i = 0; i < C; i++)
-            row[i] = token[i] + position[i];
-        if (mask.active)
-            dropout_apply(row, row, C, &mask, n * C);
+            for (int64_t k = 0; k < count; k++)
+                row[k] = token[k] + position[k];
+            if (mask.active)
+                dropout_apply(row, row, count, &mask, at);
+            row_done(&x, at, count, row);
+        }
     }
 }
 
-/* sum [n] += d [n], when there is such a sum. */
-static inline void add(float *sum, const float *d, int64_t n)
+/* Elements at .. at+n-1 of sum += d [n], when there is such a sum. */
+static inline void add(const Tensor *sum, int64_t at, const float *d, int64_t n)
 {
-    if (sum)
+    float buffer[ROW_PIECE];
+    if (!tensor_present(*sum))
+        return;
+    float *to = row_out(sum, at, buffer);
+    if (to == buffer)
+        row_in(sum, at, n, buffer);
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++)
-            sum[i] += d[i];
+    for (int64_t i = 0; i < n; i++)
+        to[i] += d[i];
+    row_done(sum, at, n, to);
 }
 
 void CPU(embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop)
 {
-    enum { LINE = 16, PIECE = 256 }; /* floats: of a cache line, the unit of the slices; of the dropped gradients on the stack */
+    enum { UNIT = 32 }; /* elements: of a slice, so that threads share no cache line */
     int64_t N = dx.shape[0], C = dx.shape[1], T = tokens.shape[1];
     const int32_t *id = tokens.data;
     int threads = cpu_threads(c, N * C);
@@ -58,21 +71,19 @@ void CPU(embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor
 #pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
-        cpu_share((C + LINE - 1) / LINE, omp_get_thread_num(), threads, &first, &last);
-        last = last * LINE < C ? last * LINE : C;
+        cpu_share((C + UNIT - 1) / UNIT, omp_get_thread_num(), threads, &first, &last);
+        last = last * UNIT < C ? last * UNIT : C;
         for (int64_t n = 0; n < N; n++) {
-            float *token = dwte.data ? (float *)dwte.data + id[n] * C : NULL;
-            float *position = dwpe.data ? (float *)dwpe.data + n % T * C : NULL;
-            for (int64_t i = first * LINE; i < last; i += PIECE) {
-                int64_t count = last - i < PIECE ? last - i : PIECE;
-                const float *d = (const float *)dx.data + n * C + i;
-                float dropped[PIECE];
+            for (int64_t i = first * UNIT; i < last; i += ROW_PIECE) {
+                float wide[ROW_PIECE], dropped[ROW_PIECE];
+                int64_t count = last - i < ROW_PIECE ? last - i : ROW_PIECE;
+                const float *d = row_in(&dx, n * C + i, count, wide);
                 if (mask.active) {
                     dropout_apply(dropped, d, count, &mask, n * C + i);
                     d = dropped;
                 }
-                add(token ? token + i : NULL, d, count);
-                add(position ? position + i : NULL, d, count);
+                add(&dwte, id[n] * C + i, d, count);
+                add(&dwpe, n % T * C + i, d, count);
             }
         }
     }

@@ -4,6 +4,7 @@
  * y = x / (1 + exp(-2u)) needs no care at either end: exp goes to infinity and y to -0, or to 0 and y to x. For the
  * derivative x is first brought into [-10, 10], where it has long been 0 or 1 and nothing overflows to inf * 0. */
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/rows.h"
 
 #define MINUS_2_SQRT_2_OVER_PI (-1.5957691216f)
 #define CUBIC                  0.044715f
@@ -23,20 +24,32 @@ static inline float gelu_derivative(float x)
 
 void CPU(gelu_forward)(Ctx *c, Tensor y, Tensor x)
 {
-    float *to = y.data;
-    const float *from = x.data;
-    int64_t n = tensor_count(x);
-#pragma omp parallel for simd num_threads(cpu_threads(c, n)) schedule(static)
-    for (int64_t i = 0; i < n; i++)
-        to[i] = gelu(from[i]);
+    int64_t n = tensor_count(x), pieces = (n + ROW_PIECE - 1) / ROW_PIECE;
+#pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        float buffer[2][ROW_PIECE];
+        int64_t at = p * ROW_PIECE, count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        const float *from = row_in(&x, at, count, buffer[0]);
+        float *to = row_out(&y, at, buffer[1]);
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++)
+            to[i] = gelu(from[i]);
+        row_done(&y, at, count, to);
+    }
 }
 
 void CPU(gelu_backward)(Ctx *c, Tensor dx, Tensor dy, Tensor x)
 {
-    float *to = dx.data;
-    const float *dout = dy.data, *in = x.data;
-    int64_t n = tensor_count(x);
-#pragma omp parallel for simd num_threads(cpu_threads(c, n)) schedule(static)
-    for (int64_t i = 0; i < n; i++)
-        to[i] = dout[i] * gelu_derivative(in[i]);
+    int64_t n = tensor_count(x), pieces = (n + ROW_PIECE - 1) / ROW_PIECE;
+#pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        float buffer[3][ROW_PIECE];
+        int64_t at = p * ROW_PIECE, count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        const float *in = row_in(&x, at, count, buffer[0]), *dout = row_in(&dy, at, count, buffer[1]);
+        float *to = row_out(&dx, at, buffer[2]);
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++)
+            to[i] = dout[i] * gelu_derivative(in[i]);
+        row_done(&dx, at, count, to);
+    }
 }

@@ -31,13 +31,20 @@ static bool gemm_equal(const Gemm *a, const Gemm *b)
 {
     return a->M == b->M && a->N == b->N && a->K == b->K && a->lda == b->lda && a->ldb == b->ldb && a->ldc == b->ldc &&
            a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b && a->bias == b->bias &&
-           a->accumulate == b->accumulate;
+           a->accumulate == b->accumulate && a->type_a == b->type_a && a->type_b == b->type_b && a->type_c == b->type_c;
 }
 
 static uint64_t gemm_hash(const Gemm *g, int threads)
 {
-    const int64_t part[] = {g->M,   g->N,   g->K,    g->lda,
-                            g->ldb, g->ldc, threads, g->transpose_a + 2 * g->transpose_b + 4 * g->bias + 8 * g->accumulate};
+    const int64_t part[] = {g->M,
+                            g->N,
+                            g->K,
+                            g->lda,
+                            g->ldb,
+                            g->ldc,
+                            threads,
+                            g->transpose_a + 2 * g->transpose_b + 4 * g->bias + 8 * g->accumulate,
+                            g->type_a + 16 * g->type_b + 256 * g->type_c};
     uint64_t h = 0;
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
         h = (h ^ (h >> 32) ^ (uint64_t)part[i]) * 0x9E3779B97F4A7C15u;
@@ -54,11 +61,16 @@ static void product_free(Product *p)
     *p = (Product){0};
 }
 
+static dnnl_data_type_t library_type(DType t)
+{
+    return t == DTYPE_F32 ? dnnl_f32 : t == DTYPE_BF16 ? dnnl_bf16 : dnnl_f16;
+}
+
 /* The matrix [rows, width] with row stride ld, or its transpose [width, rows] in memory read as [rows, width]. */
-static dnnl_status_t matrix_layout(dnnl_memory_desc_t *d, int64_t rows, int64_t width, int64_t ld, bool transposed)
+static dnnl_status_t matrix_layout(dnnl_memory_desc_t *d, int64_t rows, int64_t width, int64_t ld, bool transposed, DType type)
 {
     dnnl_dims_t dims = {rows, width}, strides = {transposed ? 1 : ld, transposed ? ld : 1};
-    return dnnl_memory_desc_init_by_strides(d, 2, dims, dnnl_f32, strides);
+    return dnnl_memory_desc_init_by_strides(d, 2, dims, library_type(type), strides);
 }
 
 /* User-managed scratch, and C added to where the product accumulates. */
@@ -92,13 +104,13 @@ static dnnl_status_t product_make(Product *p, const Gemm *g)
     if (!s && !stream)
         s = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
     if (!s)
-        s = matrix_layout(&layout[ARG_A], g->M, g->K, g->lda, g->transpose_a);
+        s = matrix_layout(&layout[ARG_A], g->M, g->K, g->lda, g->transpose_a, g->type_a);
     if (!s)
-        s = matrix_layout(&layout[ARG_B], g->K, g->N, g->ldb, g->transpose_b);
+        s = matrix_layout(&layout[ARG_B], g->K, g->N, g->ldb, g->transpose_b, g->type_b);
     if (!s)
-        s = matrix_layout(&layout[ARG_C], g->M, g->N, g->ldc, false);
+        s = matrix_layout(&layout[ARG_C], g->M, g->N, g->ldc, false, g->type_c);
     if (!s)
-        s = dnnl_memory_desc_init_by_tag(&layout[ARG_BIAS], 2, bias_dims, dnnl_f32, dnnl_ab);
+        s = dnnl_memory_desc_init_by_tag(&layout[ARG_BIAS], 2, bias_dims, library_type(g->type_b), dnnl_ab);
     if (!s)
         s = dnnl_matmul_desc_init(&desc, &layout[ARG_A], &layout[ARG_B], g->bias ? &layout[ARG_BIAS] : NULL, &layout[ARG_C]);
     if (!s)
@@ -162,14 +174,7 @@ static dnnl_status_t product_run(Product *p, void *const data[ARG_COUNT])
     return s ? s : dnnl_stream_wait(stream);
 }
 
-/* K = 0: an empty sum. C = bias, or 0, or stays as it is. */
-static void gemm_empty(const Gemm *g, float *C, const float *bias)
-{
-    for (int64_t m = 0; m < g->M && !g->accumulate; m++)
-        for (int64_t n = 0; n < g->N; n++)
-            C[m * g->ldc + n] = g->bias ? bias[n] : 0;
-}
-
+/* Asked for by workspace sizes only: no rows are left for a shorter last chunk. */
 static bool gemm_is_empty(const Gemm *g)
 {
     return g->M <= 0 || g->N <= 0 || g->K <= 0;
@@ -182,7 +187,7 @@ static bool gemm_is_empty(const Gemm *g)
 static int64_t piece_width(const Gemm *g, int64_t left)
 {
     const int64_t smallest = 512, worthwhile = g->transpose_a ? 1024 : smallest, least_rest = 64;
-    if (g->transpose_b || g->N < worthwhile || left < smallest)
+    if (g->transpose_b || g->N < worthwhile || left < smallest || g->type_b != DTYPE_F32)
         return left;
     int64_t width = smallest;
     while (2 * width <= left)
@@ -198,14 +203,15 @@ static Gemm gemm_piece(const Gemm *g, int64_t width)
     return piece;
 }
 
-static void piece_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch)
+/* One primitive, its shape as it is. */
+static void product_do(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
 {
     dnnl_status_t status;
     Product *p = product_find(g, c->target.threads, &status);
     size_t offset = (size_t)((char *)scratch - (char *)c->workspace);
     if (p && p->scratch + offset > c->workspace_bytes)
         error_set(c->error, "matrix product %lld x %lld x %lld: needs %zu bytes of workspace, the plan gave %zu", (long long)g->M,
-                  (long long)g->N, (long long)g->K, p->scratch, c->workspace_bytes - offset);
+                  (long long)g->N, (long long)g->K, p->scratch + offset, c->workspace_bytes);
     else if (p)
         status = product_run(p, (void *[ARG_COUNT]){(void *)A, (void *)B, C, scratch, (void *)bias});
     if (status)
@@ -213,29 +219,26 @@ static void piece_run(Ctx *c, const Gemm *g, float *C, const float *A, const flo
                   (long long)g->K, (int)status);
 }
 
-void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, const float *bias, void *scratch)
+static const void *at_element(const void *p, DType t, int64_t index)
 {
-    if (gemm_is_empty(g)) {
-        gemm_empty(g, C, bias);
-        return;
-    }
-    int threads_before = omp_get_max_threads();
-    omp_set_num_threads(c->target.threads);
+    return (const char *)p + (size_t)index * dtype_size(t);
+}
+
+/* A product of three matrices of which the library multiplies each as it is. */
+static void native_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
+{
     for (int64_t at = 0, width; at < g->N; at += width) {
         width = piece_width(g, g->N - at);
         Gemm piece = gemm_piece(g, width);
-        piece_run(c, &piece, C + at, A, g->transpose_b ? B + at * g->ldb : B + at, g->bias ? bias + at : NULL, scratch);
+        product_do(c, &piece, (void *)at_element(C, g->type_c, at), A,
+                   at_element(B, g->type_b, g->transpose_b ? at * g->ldb : at), g->bias ? at_element(bias, g->type_b, at) : NULL,
+                   scratch);
     }
-    omp_set_num_threads(threads_before);
 }
 
-size_t gemm_scratch(const Gemm *g, const Target *t)
+static size_t native_scratch(const Gemm *g, const Target *t)
 {
-    if (gemm_is_empty(g))
-        return 0;
     size_t most = 0;
-    int threads_before = omp_get_max_threads();
-    omp_set_num_threads(t->threads);
     for (int64_t at = 0, width; at < g->N; at += width) {
         width = piece_width(g, g->N - at);
         Gemm piece = gemm_piece(g, width);
@@ -244,6 +247,136 @@ size_t gemm_scratch(const Gemm *g, const Target *t)
         if (p && p->scratch > most)
             most = p->scratch;
     }
-    omp_set_num_threads(threads_before);
     return most;
+}
+
+/* ---- Types that the processor does not multiply: FP16, BF16 without AVX-512, mixtures ---------------------------------
+ * Blocks of at most BLOCK in each dimension are widened into scratch, multiplied and summed there in FP32, and rounded into C:
+ * [A block][B block][C block][bias][the library's own]. */
+
+enum { BLOCK = 2048 };
+
+bool gemm_native_bf16(void)
+{
+    return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core;
+}
+
+static bool gemm_is_native(const Gemm *g)
+{
+    bool f32 = g->type_a == DTYPE_F32 && g->type_b == DTYPE_F32 && g->type_c == DTYPE_F32;
+    bool bf16 = g->type_a == DTYPE_BF16 && g->type_b == DTYPE_BF16 && g->type_c != DTYPE_F16;
+    return f32 || (bf16 && gemm_native_bf16());
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Floats of a block of rows x width, on whole cache lines. */
+static size_t block_floats(int64_t rows, int64_t width)
+{
+    return ((size_t)(smaller(rows, BLOCK) * smaller(width, BLOCK)) + 15) / 16 * 16;
+}
+
+/* The FP32 product of blocks of M x K and K x N, laid out densely. */
+static Gemm block_product(const Gemm *g, int64_t M, int64_t N, int64_t K, bool accumulate)
+{
+    return (Gemm){.M = M,
+                  .N = N,
+                  .K = K,
+                  .lda = g->transpose_a ? M : K,
+                  .ldb = g->transpose_b ? K : N,
+                  .ldc = N,
+                  .transpose_a = g->transpose_a,
+                  .transpose_b = g->transpose_b,
+                  .bias = g->bias && !accumulate,
+                  .accumulate = accumulate};
+}
+
+/* Between a part of a matrix (rows of `width` numbers, ld apart) and a dense FP32 block. */
+static void block_move(Ctx *c, float *block, const void *matrix, DType type, int64_t ld, int64_t rows, int64_t width, bool widen)
+{
+    for (int64_t r = 0; r < rows; r += ld == width ? rows : 1) {
+        int64_t n = ld == width ? rows * width : width;
+        Tensor wide = tensor_1d(block + r * width, DTYPE_F32, n),
+               part = tensor_1d((void *)at_element(matrix, type, r * ld), type, n);
+        c->device->cast(c, widen ? wide : part, widen ? part : wide);
+    }
+}
+
+static void matrix_block(Ctx *c, float *block, const void *matrix, DType type, int64_t ld, bool transposed, int64_t row,
+                         int64_t column, int64_t rows, int64_t width)
+{
+    const void *corner = at_element(matrix, type, transposed ? column * ld + row : row * ld + column);
+    block_move(c, block, corner, type, ld, transposed ? width : rows, transposed ? rows : width, true);
+}
+
+/* C's block at (m, n), summed over all of K. */
+static void block_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, float *scratch, int64_t m,
+                      int64_t n)
+{
+    int64_t M = smaller(BLOCK, g->M - m), N = smaller(BLOCK, g->N - n);
+    float *a = scratch, *b = a + block_floats(g->M, g->K), *sum = b + block_floats(g->K, g->N);
+    float *wide_bias = sum + block_floats(g->M, g->N), *own = wide_bias + block_floats(1, g->N);
+    const void *corner = at_element(C, g->type_c, m * g->ldc + n);
+    if (g->accumulate)
+        block_move(c, sum, corner, g->type_c, g->ldc, M, N, true);
+    if (g->bias)
+        block_move(c, wide_bias, at_element(bias, g->type_b, n), g->type_b, N, 1, N, true);
+    for (int64_t k = 0; k < g->K; k += BLOCK) {
+        Gemm piece = block_product(g, M, N, smaller(BLOCK, g->K - k), g->accumulate || k > 0);
+        matrix_block(c, a, A, g->type_a, g->lda, g->transpose_a, m, k, M, piece.K);
+        matrix_block(c, b, B, g->type_b, g->ldb, g->transpose_b, k, n, piece.K, N);
+        product_do(c, &piece, sum, a, b, piece.bias ? wide_bias : NULL, own);
+    }
+    block_move(c, sum, corner, g->type_c, g->ldc, M, N, false);
+}
+
+/* Of all block shapes: the inner ones, and those at the far edges. */
+static size_t widened_scratch(const Gemm *g, const Target *t)
+{
+    size_t floats = block_floats(g->M, g->K) + block_floats(g->K, g->N) + block_floats(g->M, g->N) + block_floats(1, g->N),
+           most = 0;
+    for (int shape = 0; shape < 16; shape++) {
+        int64_t M = shape & 1 ? g->M % BLOCK : smaller(BLOCK, g->M), N = shape & 2 ? g->N % BLOCK : smaller(BLOCK, g->N);
+        int64_t K = shape & 4 ? g->K % BLOCK : smaller(BLOCK, g->K);
+        Gemm piece = block_product(g, M, N, K, shape & 8);
+        dnnl_status_t status;
+        Product *p = gemm_is_empty(&piece) ? NULL : product_find(&piece, t->threads, &status);
+        if (p && p->scratch > most)
+            most = p->scratch;
+    }
+    return floats * sizeof(float) + most;
+}
+
+/* ---- The product ----------------------------------------------------------------------------------------------------- */
+
+void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
+{
+    if (gemm_is_empty(g))
+        return;
+    int threads_before = omp_get_max_threads();
+    omp_set_num_threads(c->target.threads);
+    if (gemm_is_native(g))
+        native_run(c, g, C, A, B, bias, scratch);
+    else if (c->workspace_bytes < gemm_scratch(g, &c->target))
+        error_set(c->error, "matrix product %lld x %lld x %lld: the plan gave too little workspace, %zu bytes", (long long)g->M,
+                  (long long)g->N, (long long)g->K, c->workspace_bytes);
+    else
+        for (int64_t m = 0; m < g->M; m += BLOCK)
+            for (int64_t n = 0; n < g->N; n += BLOCK)
+                block_run(c, g, C, A, B, bias, scratch, m, n);
+    omp_set_num_threads(threads_before);
+}
+
+size_t gemm_scratch(const Gemm *g, const Target *t)
+{
+    if (gemm_is_empty(g))
+        return 0;
+    int threads_before = omp_get_max_threads();
+    omp_set_num_threads(t->threads);
+    size_t bytes = gemm_is_native(g) ? native_scratch(g, t) : widened_scratch(g, t);
+    omp_set_num_threads(threads_before);
+    return bytes;
 }

@@ -4,6 +4,7 @@
  * element is. The partial sums belong to fixed pieces of the range and are added in their order, hence the same result
  * for any number of threads. */
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/rows.h"
 
 #include <math.h>
 
@@ -25,10 +26,22 @@ static double squares_sum(const float *g, int64_t n)
     return sum;
 }
 
+static double squares_sum_any(const Tensor *g, int64_t first, int64_t n)
+{
+    if (g->dtype == DTYPE_F32)
+        return squares_sum(element_at(g, first), n);
+    double sum = 0;
+    for (int64_t at = 0; at < n; at += ROW_PIECE) {
+        float wide[ROW_PIECE];
+        int64_t count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        sum += squares_sum(row_in(g, first + at, count, wide), count);
+    }
+    return sum;
+}
+
 void CPU(grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam)
 {
     int64_t n = tensor_count(grads), pieces = (n + GRAD_NORM_PIECE - 1) / GRAD_NORM_PIECE;
-    const float *g = grads.data;
     double *partial = c->workspace, sum = 0;
     StepState *s = c->state;
     if (!workspace_check(c, OP_grad_norm, grad_norm_workspace(n, &c->target)))
@@ -36,7 +49,7 @@ void CPU(grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam)
 #pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
         int64_t first = p * GRAD_NORM_PIECE, rest = n - first;
-        partial[p] = squares_sum(g + first, rest < GRAD_NORM_PIECE ? rest : GRAD_NORM_PIECE);
+        partial[p] = squares_sum_any(&grads, first, rest < GRAD_NORM_PIECE ? rest : GRAD_NORM_PIECE);
     }
     for (int64_t p = 0; p < pieces; p++)
         sum += partial[p];

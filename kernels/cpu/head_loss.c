@@ -6,6 +6,7 @@
  * with scale = loss_scale / counted targets of the optimizer step. The gradient is written over the logits, and from it
  * come dx = dz wte and dwte += dz' x. A row whose target is -1 has loss 0 and gradient 0. */
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,8 +32,19 @@ static float row_loss(float *z, int64_t V, int32_t target, bool keep, float *sum
     return logf(total) + (max - at_target);
 }
 
-/* Returns the loss of a row z [Vp] and writes its gradient, times scale, over it. */
-static float row_loss_backward(float *z, int64_t V, int64_t Vp, int32_t target, float scale)
+/* z [n] rounded to `type` in place: the numbers move to the front half of their memory. */
+static void row_narrow(float *z, int64_t n, DType type)
+{
+    float piece[ROW_PIECE];
+    for (int64_t at = 0; at < n && type != DTYPE_F32; at += ROW_PIECE) {
+        int64_t count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        memcpy(piece, z + at, (size_t)count * sizeof(float));
+        narrow((uint16_t *)(void *)z + at, piece, type, count);
+    }
+}
+
+/* Returns the loss of a row z [Vp] and writes its gradient, times scale, over it, as numbers of `type`. */
+static float row_loss_backward(float *z, int64_t V, int64_t Vp, int32_t target, float scale, DType type)
 {
     if (target < 0) {
         memset(z, 0, (size_t)Vp * sizeof(float));
@@ -44,6 +56,7 @@ static float row_loss_backward(float *z, int64_t V, int64_t Vp, int32_t target, 
         z[i] *= factor;
     z[target] -= scale;
     memset(z + V, 0, (size_t)(Vp - V) * sizeof(float));
+    row_narrow(z, Vp, type);
     return loss;
 }
 
@@ -69,7 +82,7 @@ static void losses_add(Ctx *c, Tensor losses)
 
 static void logits_run(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
-    Gemm g = gemm_head_logits(x.shape[0], x.shape[1], wte.shape[0]);
+    Gemm g = gemm_head_logits(x.shape[0], x.shape[1], wte.shape[0], (GemmTypes){x.dtype, wte.dtype, DTYPE_F32});
     gemm_run(c, &g, logits.data, x.data, wte.data, NULL, c->workspace);
 }
 
@@ -103,6 +116,7 @@ void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tens
     int64_t N = x.shape[0], C = x.shape[1], R = logits.shape[0], Vp = wte.shape[0];
     float *loss = losses.data, *z = logits.data, scale = c->state->inverse_count * c->state->loss_scale;
     const int32_t *target = targets.data;
+    GemmTypes types = {x.dtype, wte.dtype, dwte.dtype};
     if (!targets_check(c, OP_head_loss_backward, targets, V))
         return;
     for (int64_t first = 0; first < N && !c->error->set; first += R) {
@@ -111,11 +125,11 @@ void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tens
         logits_run(c, logits, x_rows, wte);
 #pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
-            loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale);
-        Gemm g = gemm_head_dx(rows, C, Vp);
+            loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale, types.act);
+        Gemm g = gemm_head_dx(rows, C, Vp, types);
         gemm_run(c, &g, dx_rows.data, z, wte.data, NULL, c->workspace);
         if (tensor_present(dwte)) {
-            g = gemm_head_dwte(rows, C, Vp);
+            g = gemm_head_dwte(rows, C, Vp, types);
             gemm_run(c, &g, dwte.data, z, x_rows.data, NULL, c->workspace);
         }
     }

@@ -2,6 +2,7 @@
  *
  *   y [N, O] = x [N, I] w [I, O] + b        dx = dy w'        dw += x' dy        db += sum over rows of dy */
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/rows.h"
 
 #include <omp.h>
 #include <string.h>
@@ -25,46 +26,60 @@ static void rows_add(float *sums, const float *x, int64_t first, int64_t last, i
     }
 }
 
-/* sums [width] += column sums of x [rows, width]. Each thread sums its rows; the threads' sums are added in their order.
- * scratch: linear_bias_workspace(rows, width) bytes. */
-void CPU(column_sums)(Ctx *c, float *sums, const float *x, int64_t rows, int64_t width, void *scratch)
+/* Rows first..last-1 of x, widened four at a time through `wide` [4][width] where they are not FP32. */
+static void rows_add_any(float *sums, const Tensor *x, int64_t first, int64_t last, int64_t width, float *wide)
 {
-    int threads = cpu_threads(c, rows * width);
-    if (threads == 1) {
-        rows_add(sums, x, 0, rows, width);
+    if (x->dtype == DTYPE_F32) {
+        rows_add(sums, x->data, first, last, width);
         return;
     }
-    float *partial = scratch;
-    int64_t stride = partial_width(width);
+    for (int64_t r = first; r < last; r += 4) {
+        int64_t rows = last - r < 4 ? last - r : 4;
+        rows_add(sums, row_in(x, r * width, rows * width, wide), 0, rows, width);
+    }
+}
+
+/* db [width] += column sums of x [rows, width]. Each thread sums its rows; the threads' sums are added in their order. */
+static void column_sums(Ctx *c, Tensor db, Tensor x)
+{
+    int64_t rows = x.shape[0], width = x.shape[1], stride = partial_width(width);
+    int threads = cpu_threads(c, rows * width);
+    float *partial = c->workspace, *total = partial + threads * 5 * stride; /* partial [threads][1 + 4][stride], total [stride] */
 #pragma omp parallel num_threads(threads)
     {
         int id = omp_get_thread_num();
         int64_t first, last;
         cpu_share(rows, id, threads, &first, &last);
-        memset(partial + id * stride, 0, (size_t)width * sizeof(float));
-        rows_add(partial + id * stride, x, first, last, width);
+        float *mine = partial + id * 5 * stride;
+        memset(mine, 0, (size_t)width * sizeof(float));
+        rows_add_any(mine, &x, first, last, width, mine + stride);
     }
+    float *to = row_out(&db, 0, total);
+    if (to == total)
+        row_in(&db, 0, width, total);
     for (int id = 0; id < threads; id++)
-        rows_add(sums, partial + id * stride, 0, 1, width);
+        rows_add(to, partial + id * 5 * stride, 0, 1, width);
+    row_done(&db, 0, width, to);
 }
 
 void CPU(linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
 {
-    Gemm g = gemm_linear_y(x.shape[0], w.shape[0], w.shape[1], tensor_present(b));
+    Gemm g = gemm_linear_y(x.shape[0], w.shape[0], w.shape[1], tensor_present(b), (GemmTypes){x.dtype, w.dtype, DTYPE_F32});
     gemm_run(c, &g, y.data, x.data, w.data, b.data, c->workspace);
 }
 
 void CPU(linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
 {
     int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
+    GemmTypes types = {x.dtype, w.dtype, dw.dtype};
     if (tensor_present(dx)) {
-        Gemm g = gemm_linear_dx(N, I, O);
+        Gemm g = gemm_linear_dx(N, I, O, types);
         gemm_run(c, &g, dx.data, dy.data, w.data, NULL, c->workspace);
     }
     if (tensor_present(dw)) {
-        Gemm g = gemm_linear_dw(N, I, O);
+        Gemm g = gemm_linear_dw(N, I, O, types);
         gemm_run(c, &g, dw.data, x.data, dy.data, NULL, c->workspace);
     }
     if (tensor_present(db) && workspace_check(c, OP_linear_backward, linear_bias_workspace(N, O, &c->target)))
-        CPU(column_sums)(c, db.data, dy.data, N, O, c->workspace);
+        column_sums(c, db, dy);
 }

@@ -9,6 +9,7 @@
  *   dx = rstd (g - mean(g) - xhat mean(g xhat)) + dskip,   dw += sum over rows of dy xhat,   db += sum over rows of dy */
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/rows.h"
 
 #include <math.h>
 #include <omp.h>
@@ -41,14 +42,44 @@ static void row_norm(float *restrict y, float stats[2], const float *restrict x,
     stats[1] = rstd;
 }
 
+/* Rows of scratch: gain and bias as floats, shared; and each thread's own. */
+typedef struct NormScratch {
+    const float *w, *b; /* [C]; b NULL: none                        */
+    float *rows;        /* [threads][NORM_ROWS][stride]             */
+    int64_t stride;
+} NormScratch;
+
+static bool scratch_make(Ctx *c, OpId op, NormScratch *s, Tensor w, Tensor b, int64_t C)
+{
+    float *at = c->workspace;
+    if (!workspace_check(c, op, norm_workspace(C, &c->target)))
+        return false;
+    s->stride = partial_width(C);
+    s->w = row_in(&w, 0, C, at);
+    s->b = tensor_present(b) ? row_in(&b, 0, C, at + s->stride) : NULL;
+    s->rows = at + 2 * s->stride;
+    return true;
+}
+
+static float *scratch_row(const NormScratch *s, int row)
+{
+    return s->rows + (omp_get_thread_num() * NORM_ROWS + row) * s->stride;
+}
+
 void CPU(norm_forward)(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b)
 {
     int64_t N = x.shape[0], C = x.shape[1];
-    float *to = y.data, *stat = stats.data;
-    const float *from = x.data;
+    float *stat = stats.data;
+    NormScratch s;
+    if (!scratch_make(c, OP_norm_forward, &s, w, b, C))
+        return;
 #pragma omp parallel for num_threads(cpu_threads(c, N *C)) schedule(static)
-    for (int64_t n = 0; n < N; n++)
-        row_norm(to + n * C, stat + 2 * n, from + n * C, w.data, b.data, C);
+    for (int64_t n = 0; n < N; n++) {
+        int64_t at = n * C;
+        float *to = row_out(&y, at, scratch_row(&s, 0));
+        row_norm(to, stat + 2 * n, row_in(&x, at, C, scratch_row(&s, 1)), s.w, s.b, C);
+        row_done(&y, at, C, to);
+    }
 }
 
 /* out = in + dropout(branch) of one row, whose first element is `index` of the mask's stream; y is room for a row. */
@@ -68,14 +99,20 @@ void CPU(residual_norm_forward)(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Te
                                 Dropout drop)
 {
     int64_t N = x_in.shape[0], C = x_in.shape[1];
-    float *out = x_out.data, *to = y.data, *stat = stats.data;
-    const float *in = x_in.data, *add = branch.data;
+    float *stat = stats.data;
     DropoutMask mask = dropout_mask(c, drop);
+    NormScratch s;
+    if (!scratch_make(c, OP_residual_norm_forward, &s, w, b, C))
+        return;
 #pragma omp parallel for num_threads(cpu_threads(c, N *C)) schedule(static)
     for (int64_t n = 0; n < N; n++) {
         int64_t at = n * C;
-        row_residual(out + at, in + at, add + at, to + at, C, &mask, at);
-        row_norm(to + at, stat + 2 * n, out + at, w.data, b.data, C);
+        const float *in = row_in(&x_in, at, C, scratch_row(&s, 0)), *add = row_in(&branch, at, C, scratch_row(&s, 1));
+        float *out = row_out(&x_out, at, scratch_row(&s, 2)), *to = row_out(&y, at, scratch_row(&s, 3));
+        row_residual(out, in, add, to, C, &mask, at);
+        row_done_rounded(&x_out, at, C, out);
+        row_norm(to, stat + 2 * n, out, s.w, s.b, C);
+        row_done(&y, at, C, to);
     }
 }
 
@@ -103,35 +140,54 @@ static void row_norm_backward(float *dx, float *restrict sums, int64_t stride, c
     }
 }
 
+/* sums [C] of a gradient's type += the threads' partial row number `row`, in the threads' order. */
+static void partials_add(Tensor sums, const NormScratch *s, int row, int threads, int64_t C)
+{
+    float *total = s->rows + 4 * s->stride; /* a row of thread 0 that is free again */
+    if (!tensor_present(sums))
+        return;
+    float *to = row_out(&sums, 0, total);
+    if (to == total)
+        row_in(&sums, 0, C, total);
+    for (int id = 0; id < threads; id++)
+        for (int64_t i = 0; i < C; i++)
+            to[i] += s->rows[(id * NORM_ROWS + row) * s->stride + i];
+    row_done(&sums, 0, C, to);
+}
+
 void CPU(residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor db, Tensor dskip, Tensor dy, Tensor x,
                                  Tensor stats, Tensor w, Dropout drop)
 {
-    int64_t N = x.shape[0], C = x.shape[1], stride = partial_width(C);
+    int64_t N = x.shape[0], C = x.shape[1];
     int threads = cpu_threads(c, N * C);
-    float *partial = c->workspace, *to = dx.data, *branch = dbranch.data; /* partial [threads][3][stride] */
-    const float *skip = dskip.data, *dout = dy.data, *in = x.data, *stat = stats.data;
+    const float *stat = stats.data;
     DropoutMask mask = dropout_mask(c, drop);
-    if (!workspace_check(c, OP_residual_norm_backward, norm_backward_workspace(N, C, &c->target)))
+    NormScratch s;
+    if (!scratch_make(c, OP_residual_norm_backward, &s, w, TENSOR_NONE, C))
         return;
 #pragma omp parallel num_threads(threads)
     {
-        int id = omp_get_thread_num();
         int64_t first, last;
-        cpu_share(N, id, threads, &first, &last);
-        float *mine = partial + id * 3 * stride;
-        memset(mine, 0, (size_t)(3 * stride) * sizeof(float));
+        cpu_share(N, omp_get_thread_num(), threads, &first, &last);
+        float *mine = scratch_row(&s, 0); /* dw, db, g */
+        memset(mine, 0, (size_t)(3 * s.stride) * sizeof(float));
         for (int64_t n = first; n < last; n++) {
             int64_t at = n * C;
-            row_norm_backward(to + at, mine, stride, skip ? skip + at : NULL, dout + at, in + at, stat + 2 * n, w.data, C);
-            if (branch && mask.active)
-                dropout_apply(branch + at, to + at, C, &mask, at);
-            else if (branch)
-                memcpy(branch + at, to + at, (size_t)C * sizeof(float));
+            const float *skip = tensor_present(dskip) ? row_in(&dskip, at, C, scratch_row(&s, 3)) : NULL;
+            const float *dout = row_in(&dy, at, C, scratch_row(&s, 4)), *in = row_in(&x, at, C, scratch_row(&s, 5));
+            float *to = row_out(&dx, at, scratch_row(&s, 6));
+            row_norm_backward(to, mine, s.stride, skip, dout, in, stat + 2 * n, s.w, C);
+            row_done_rounded(&dx, at, C, to);
+            if (!tensor_present(dbranch))
+                continue;
+            float *branch = row_out(&dbranch, at, scratch_row(&s, 7));
+            if (mask.active)
+                dropout_apply(branch, to, C, &mask, at);
+            else
+                memcpy(branch, to, (size_t)C * sizeof(float));
+            row_done(&dbranch, at, C, branch);
         }
     }
-    float *sums[2] = {dw.data, db.data};
-    for (int s = 0; s < 2; s++)
-        for (int id = 0; sums[s] && id < threads; id++)
-            for (int64_t i = 0; i < C; i++)
-                sums[s][i] += partial[(3 * id + s) * stride + i];
+    partials_add(dw, &s, 0, threads, C);
+    partials_add(db, &s, 1, threads, C);
 }

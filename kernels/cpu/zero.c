@@ -1,5 +1,6 @@
 /* Filling, copying, counting. Host and device memory are the same here, so a copy in or out is memcpy; large ones are shared. */
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/rows.h"
 
 #include <string.h>
 
@@ -35,6 +36,21 @@ void CPU(copy_out)(Ctx *c, void *to, Tensor from)
 void CPU(zero)(Ctx *c, Tensor t)
 {
     fill(c, t.data, NULL, tensor_bytes(t));
+}
+
+void CPU(cast)(Ctx *c, Tensor to, Tensor from)
+{
+    int64_t n = tensor_count(to), pieces = (n + ROW_PIECE - 1) / ROW_PIECE;
+#pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        float buffer[ROW_PIECE], *out;
+        int64_t at = p * ROW_PIECE, count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        const float *in = row_in(&from, at, count, buffer);
+        out = row_out(&to, at, (float *)in);
+        if (out != in)
+            memcpy(out, in, (size_t)count * sizeof(float));
+        row_done(&to, at, count, out);
+    }
 }
 
 void CPU(micro_next)(Ctx *c, int32_t by)

@@ -129,7 +129,7 @@ static void dry_embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, 
 
 static void dry_norm_forward(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b)
 {
-    DryOp *r = op_add(c, OP_norm_forward, 0, 8 * tensor_count(x), 0);
+    DryOp *r = op_add(c, OP_norm_forward, 0, 8 * tensor_count(x), norm_workspace(x.shape[1], &c->target));
     writes(r, y);
     writes(r, stats);
     reads(r, x);
@@ -140,7 +140,7 @@ static void dry_norm_forward(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w,
 static void dry_residual_norm_forward(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor x_in, Tensor branch, Tensor w,
                                       Tensor b, Dropout drop)
 {
-    DryOp *r = op_add(c, OP_residual_norm_forward, 0, (drop.p > 0 ? 10 : 9) * tensor_count(x_in), 0);
+    DryOp *r = op_add(c, OP_residual_norm_forward, 0, (drop.p > 0 ? 10 : 9) * tensor_count(x_in), norm_workspace(x_in.shape[1], &c->target));
     writes(r, x_out);
     writes(r, y);
     writes(r, stats);
@@ -155,7 +155,7 @@ static void dry_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, Tensor
 {
     (void)drop;
     int64_t N = x.shape[0], C = x.shape[1];
-    DryOp *r = op_add(c, OP_residual_norm_backward, 0, 15 * N * C, norm_backward_workspace(N, C, &c->target));
+    DryOp *r = op_add(c, OP_residual_norm_backward, 0, 15 * N * C, norm_workspace(C, &c->target));
     writes(r, dx);
     writes(r, dbranch);
     accumulates(r, dw);
