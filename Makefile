@@ -130,11 +130,16 @@ check: ## Unit and golden tests and a short run end to end: under 5 minutes
 	+@$(MAKE) $(JOBS) --no-print-directory tests
 	@tests/run.sh check $(OUT)
 
-test test-long: deps ## All tests, sanitizers and a minute of each fuzzer too: under 20 minutes; test-long: hours, FUZZ_SECONDS of each
+test: test-build ## All tests, with the sanitizers too, and a minute of each fuzzer: under 20 minutes
+	@tests/run.sh test $(OUT)
+
+test-long: test-build ## For hours: more of everything, and FUZZ_SECONDS (3600) of each fuzzer
+	@tests/run.sh test-long $(OUT)
+
+test-build: deps ## Build what `make test` runs
 	+@$(MAKE) $(JOBS) --no-print-directory tests
 	+@$(MAKE) $(JOBS) --no-print-directory SANITIZE=address,undefined tests
 	+@if tools/deps.sh check fuzz; then $(MAKE) $(JOBS) --no-print-directory fuzzers; fi
-	@tests/run.sh $@ $(OUT)
 
 # Hugging Face's transformers, for tests/hf_check.sh: Debian's PyTorch (a download of 50 MB) and 160 MB in .venv.
 hf-venv: ## Make .venv with transformers, for the test against Hugging Face
@@ -146,14 +151,14 @@ bench: ## A training step against PyTorch's, in turns; BENCH_PYTHON=path for ano
 	@CC='$(CC)' tools/deps.sh install build
 	@tools/deps.sh check bench
 	+@$(MAKE) $(JOBS) --no-print-directory all
-	@python3 tools/peers/compare.py --tally $(OUT)/tally $(BENCH_FLAGS)
+	@/usr/bin/env python3 tools/peers/compare.py --tally $(OUT)/tally $(BENCH_FLAGS)
 
 help: ## This list
-	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo
 	@echo 'Variables: CC, CFLAGS, BUILD=folder, SANITIZE=address,undefined, WERROR=-Werror, V=1'
 
 FORCE:
-.PHONY: all install deps quickstart clean tests fuzzers check test test-long hf-venv bench help FORCE
+.PHONY: all install deps quickstart clean tests fuzzers check test test-long test-build hf-venv bench help FORCE
 .SECONDARY:
 -include $(OBJECTS:.o=.d) $(OUT)/tools/main.d $(TESTS:=.d) $(FUZZ_OBJECTS:.o=.d) $(wildcard $(OUT)/fuzz/tests/fuzz/*.d)

@@ -150,17 +150,6 @@ json_t *ledger_json(const Model *m)
 
 /* ---- Does it fit --------------------------------------------------------------------------------------------------- */
 
-static size_t planned_bytes_at(const Model *m, int64_t batch_size)
-{
-    Error ignored = {0};
-    Model other;
-    ModelRun run = m->run;
-    run.batch_size = batch_size;
-    size_t bytes = model_plan(&other, &m->config, &run, &m->ctx.target, &ignored) ? plan_total_bytes(&other.plan) : SIZE_MAX;
-    model_free(&other);
-    return bytes;
-}
-
 static size_t memory_available(void)
 {
     size_t kib = 0;
@@ -174,31 +163,59 @@ static size_t memory_available(void)
     return kib * 1024;
 }
 
-bool ledger_check(const Model *m, double cap, Error *e)
+/* What the run takes in all at another batch_size; `beside` of it belongs to m's own. Infinite when there can be no such run. */
+static double needed_at(const Model *m, int64_t batch_size, double beside)
 {
-    size_t needed = plan_total_bytes(&m->plan), available = memory_available();
-    double limit = cap > 0 ? cap : (double)(available ? available : m->ctx.target.total_bytes);
-    if ((double)needed <= limit)
-        return true;
-    Category largest = CATEGORY_WEIGHTS;
-    for (int i = 0; i < CATEGORY_COUNT; i++)
-        if (m->plan.category_bytes[i] > m->plan.category_bytes[largest])
-            largest = (Category)i;
-    int64_t fits = 0, high = m->run.batch_size; /* the largest batch that fits, by bisection */
+    Error ignored = {0};
+    Model other;
+    ModelRun run = m->run;
+    run.batch_size = batch_size;
+    double bytes = (double)INFINITY;
+    if (model_plan(&other, &m->config, &run, &m->ctx.target, &ignored))
+        bytes = (double)plan_total_bytes(&other.plan) + beside * (double)batch_size / (double)m->run.batch_size;
+    model_free(&other);
+    return bytes;
+}
+
+/* The largest batch_size below m's that fits; 0: none. By bisection. */
+static int64_t batch_that_fits(const Model *m, double beside, double limit)
+{
+    int64_t fits = 0, high = m->run.batch_size;
     while (fits + 1 < high) {
         int64_t middle = fits + (high - fits) / 2;
-        if ((double)planned_bytes_at(m, middle) <= limit)
+        if (needed_at(m, middle, beside) <= limit)
             fits = middle;
         else
             high = middle;
     }
+    return fits;
+}
+
+bool ledger_check(const Model *m, size_t beside, double cap, Error *e)
+{
+    size_t free_bytes = memory_available();
+    double needed = (double)plan_total_bytes(&m->plan) + (double)beside;
+    double limit = (double)(free_bytes ? free_bytes : m->ctx.target.total_bytes);
+    bool capped = cap > 0 && cap < limit;
+    limit = capped ? cap : limit;
+    if (needed <= limit)
+        return true;
+    Category category = CATEGORY_WEIGHTS;
+    for (int i = 0; i < CATEGORY_COUNT; i++)
+        if (m->plan.category_bytes[i] > m->plan.category_bytes[category])
+            category = (Category)i;
+    bool planned = m->plan.category_bytes[category] >= beside;
+    const char *largest = planned ? category_name(category) : "the tokens of a whole optimizer step";
+    int64_t fits = batch_that_fits(m, (double)beside, limit);
     BytesText a, b, c, d;
-    char advice[160] = "no batch_size fits: take a smaller model, or more memory";
+    char advice[160] = "take a smaller model, fewer sequences, or more memory";
     if (fits > 0)
         snprintf(advice, sizeof advice,
                  "--batch-size %lld fits (with --gradient-accumulation-steps for the same tokens per step)", (long long)fits);
+    else if (m->run.batch_size)
+        snprintf(advice, sizeof advice, "no batch_size fits: take a smaller model, or more memory");
     return error_usage(e, "the plan needs %s, %s more than the %s there %s; the largest part is %s with %s; %s",
-                       bytes_text(a, (double)needed), bytes_text(b, (double)needed - limit), bytes_text(c, limit),
-                       cap > 0 ? "may be (--mem-cap)" : "is free", category_name(largest),
-                       bytes_text(d, (double)m->plan.category_bytes[largest]), advice);
+                       bytes_text(a, needed), bytes_text(b, needed - limit), bytes_text(c, limit),
+                       capped ? "may be (--mem-cap)" : "is free", largest,
+                       bytes_text(d, (double)(planned ? m->plan.category_bytes[category] : beside)), advice);
 }

@@ -21,9 +21,9 @@ void ledger_print(FILE *out, const Model *m, bool per_layer);
  * memory. */
 json_t *ledger_json(const Model *m);
 
-/* Does the plan fit into `cap` bytes (0: what the target has, and is free)? If not, a message that says by how much, which
- * category is largest, and the largest batch_size that fits. */
-bool ledger_check(const Model *m, double cap, Error *e);
+/* Does the plan fit, with `beside` bytes more that grow with the batch (the loader's), into `cap` bytes (0: what the target has,
+ * and is free)? If not, a usage error that says by how much, which category is largest, and the largest batch_size that fits. */
+bool ledger_check(const Model *m, size_t beside, double cap, Error *e);
 
 /* The resident memory of this process, read from /proc/self/smaps: where each byte belongs. */
 typedef struct Resident {

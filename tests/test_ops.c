@@ -115,12 +115,14 @@ static void norm_extremes(Machine *m)
         floats(x)[i] = 40000 + (float)i;
     norm_forward(&m->ctx, y, stats, x, tensor_1d(w.data, DTYPE_F32, 4), TENSOR_NONE);
     assert_close(y, want);
-    x = zeros_2d(m, 1, 256), y = zeros_2d(m, 1, 256);
-    for (int i = 0; i < 256; i++)
-        floats(x)[i] = 1234;
-    norm_forward(&m->ctx, y, stats, x, w, TENSOR_NONE);
-    for (int i = 0; i < 256; i++)
-        assert_true(floats(y)[i] == 0);
+    for (int64_t C = 255; C < 257; C++) { /* 255 times 1234.567 has no exact sum in FP32 */
+        x = zeros_2d(m, 1, C), y = zeros_2d(m, 1, C);
+        for (int64_t i = 0; i < C; i++)
+            floats(x)[i] = C == 256 ? 1234 : 1234.567f;
+        norm_forward(&m->ctx, y, stats, x, tensor_1d(w.data, DTYPE_F32, C), TENSOR_NONE);
+        for (int64_t i = 0; i < C; i++)
+            assert_true(floats(y)[i] == 0);
+    }
 }
 
 /* ---- Linear -------------------------------------------------------------------------------------------------------- */

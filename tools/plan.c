@@ -3,54 +3,33 @@
 #include "tools/commands.h"
 
 #include "model/ledger.h"
-#include "train/options.h"
+#include "train/trainer.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static bool config_choose(TrainOptions *o, ModelConfig *config, Error *e)
+static bool plan_print(const Trainer *t, bool json, Error *e)
 {
-    if (o->init_from[0] ? !model_config_load(o->init_from, config, e) : !model_config_preset(o->model, config, e))
-        return false;
-    if (!o->init_from[0] && o->block_size)
-        config->block_size = o->block_size;
-    train_options_model(o, config);
-    o->block_size = o->block_size ? o->block_size : config->block_size;
-    return true;
-}
-
-static bool plan(Model *m, TrainOptions *o, Error *e)
-{
-    ModelConfig config;
-    Target target;
-    if (!cpu_device(&target, (int)o->threads, e) || !config_choose(o, &config, e))
-        return false;
-    ModelRun run;
-    return train_options_run(o, &run, e) && model_plan(m, &config, &run, &target, e);
+    if (!json) {
+        ledger_print(stdout, &t->model, t->options.verbose);
+        return true;
+    }
+    json_t *object = ledger_json(&t->model);
+    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
+    printf("\n");
+    json_decref(object);
+    return ok || error_set(e, "the plan cannot be written as JSON");
 }
 
 int plan_main(int argc, char **argv)
 {
     Error e = {0};
-    Model m;
-    memset(&m, 0, sizeof m);
+    Trainer t;
+    memset(&t, 0, sizeof t);
     bool json = train_options_flag(&argc, argv, "--json");
-    TrainOptions o = train_options_default();
-    strcpy(o.model, "gpt2");
-    char checkpoint[PATH_SIZE];
-    json_t *trainer = NULL;
-    bool ok = train_options_parse(&o, argc, argv, checkpoint, &trainer, &e) && plan(&m, &o, &e);
-    if (ok && json) {
-        json_t *object = ledger_json(&m);
-        ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-        printf("\n");
-        json_decref(object);
-    } else if (ok) {
-        ledger_print(stdout, &m, o.verbose);
-    }
-    ok = ok && ledger_check(&m, o.mem_cap, &e);
-    model_free(&m);
-    json_decref(trainer);
+    t.options = train_options_default();
+    bool ok = trainer_plan(&t, argc, argv, &e) && plan_print(&t, json, &e) && trainer_fits(&t, &e);
+    trainer_close(&t);
     if (!ok)
         fprintf(stderr, "tally plan: %s\n", e.text);
     return ok ? 0 : e.usage ? 2 : 1;

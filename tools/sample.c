@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "data/tokenizer.h"
 #include "model/generate.h"
+#include "model/ledger.h"
 #include "train/checkpoint.h"
 
 #include <argp.h>
@@ -124,7 +125,7 @@ static bool model_open(Model *m, const char *path, const SampleOptions *o, Error
     run.sample_size = o->samples;
     const Device *device = cpu_device(&target, (int)o->threads, e);
     return device && model_config_load(path, &config, e) && model_plan(m, &config, &run, &target, e) &&
-           model_allocate(m, device, e) && checkpoint_load_weights(m, path, e);
+           ledger_check(m, 0, 0, e) && model_allocate(m, device, e) && checkpoint_load_weights(m, path, e);
 }
 
 static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, Error *e)

@@ -4,8 +4,6 @@
 #include "model/generate.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 void step_state_send(Trainer *t)
 {
@@ -52,15 +50,10 @@ static bool token_print(void *user, int64_t sequence, int32_t token)
 bool trainer_sample(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
-    int32_t *prompt = NULL;
-    int64_t n = 0;
-    if (!tokenizer_encode(t->tokenizer, (const uint8_t *)o->prompt, strlen(o->prompt), &prompt, &n, e))
-        return error_prefix(e, "prompt");
     GenerateOptions how = {.temperature = 0.8, .top_p = 1, .seed = (uint64_t)o->seed, .length = o->sample_tokens};
     printf("---- sample after step %lld\n%s", (long long)t->state.iter, o->prompt);
-    bool ok = model_generate(&t->model, prompt, n, &how, token_print, t->tokenizer, e);
+    bool ok = model_generate(&t->model, t->prompt, t->prompt_length, &how, token_print, t->tokenizer, e);
     printf("\n----\n");
     fflush(stdout);
-    free(prompt);
     return ok;
 }

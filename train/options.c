@@ -183,13 +183,22 @@ bool bytes_parse(const char *text, double *bytes)
     return *end == 0;
 }
 
+/* The end of an integer's range; as a double, INT64_MAX is 2^63. */
+static int64_t largest_int(const OptionRow *r)
+{
+    return r->max >= 0x1p63 ? INT64_MAX : (int64_t)r->max;
+}
+
 static bool value_set(TrainOptions *o, const OptionRow *r, const char *text, Error *e)
 {
     void *at = (char *)o + r->offset;
     char *end = NULL;
     errno = 0;
     if (r->type == OPTION_FLAG) {
-        *(bool *)at = true;
+        bool yes = !text || !strcasecmp(text, "true");
+        if (!yes && strcasecmp(text, "false") != 0)
+            return error_usage(e, "%s: '%s' is neither true nor false", r->name, text);
+        *(bool *)at = yes;
     } else if (r->type == OPTION_TEXT) {
         if (strlen(text) >= sizeof(OptionText))
             return error_usage(e, "%s: longer than %zu bytes", r->name, sizeof(OptionText) - 1);
@@ -197,7 +206,8 @@ static bool value_set(TrainOptions *o, const OptionRow *r, const char *text, Err
     } else if (r->type == OPTION_INT) {
         long long value = strtoll(text, &end, 10);
         if (end == text || *end || errno || (double)value < r->min || (double)value > r->max)
-            return error_usage(e, "%s: '%s' is not a whole number from %.0f to %.0f", r->name, text, r->min, r->max);
+            return error_usage(e, "%s: '%s' is not a whole number from %lld to %lld", r->name, text, (long long)r->min,
+                               (long long)largest_int(r));
         *(int64_t *)at = value;
     } else {
         double value = 0;
@@ -228,7 +238,7 @@ static bool json_value_set(TrainOptions *o, const OptionRow *r, const json_t *ob
     if (r->type == OPTION_FLAG)
         return json_get_bool(object, r->name, at, true, e);
     if (r->type == OPTION_INT)
-        return json_get_int(object, r->name, (int64_t)r->min, r->max >= 9e18 ? INT64_MAX : (int64_t)r->max, at, true, e);
+        return json_get_int(object, r->name, (int64_t)r->min, largest_int(r), at, true, e);
     if (r->type == OPTION_NUMBER || (r->type == OPTION_BYTES && json_is_number(json_object_get(object, r->name))))
         return json_get_double(object, r->name, r->min, r->max, at, true, e);
     return json_get_string(object, r->name, &text, true, e) && value_set(o, r, text, e);
@@ -278,7 +288,7 @@ json_t *train_options_to_json(const TrainOptions *o)
 typedef struct Parse {
     TrainOptions *options;
     Error *error;
-    bool only_places; /* first round: look for --config, --resume and --out-dir, and for nothing else */
+    bool only_places; /* look for --config, --resume and --out-dir, and for nothing else */
 } Parse;
 
 static error_t option_take(int key, char *arg, struct argp_state *state)
@@ -308,7 +318,12 @@ static bool argp_run(Parse *p, int argc, char **argv)
         strcpy(names[i], r->name);
         for (char *s = names[i]; *s; s++)
             *s = *s == '_' ? '-' : *s;
-        options[i] = (struct argp_option){.name = names[i], .key = KEY_BASE + i, .arg = r->arg, .doc = r->help};
+        bool flag = r->type == OPTION_FLAG; /* --overfit is --overfit=true; =false undoes what a file said */
+        options[i] = (struct argp_option){.name = names[i],
+                                          .key = KEY_BASE + i,
+                                          .arg = flag ? "BOOL" : r->arg,
+                                          .flags = flag ? OPTION_ARG_OPTIONAL : 0,
+                                          .doc = r->help};
     }
     static const struct argp argp = {
         .options = options,
@@ -320,10 +335,17 @@ static bool argp_run(Parse *p, int argc, char **argv)
     return argp_parse(&argp, argc, argv, 0, NULL, p) == 0 && !p->error->set;
 }
 
+/* The settings of --config FILE, when there is one. */
 static bool config_read(TrainOptions *o, Error *e)
 {
-    json_t *object = json_read(o->config, e);
-    bool ok = object && train_options_from_json(o, object, o->config, e);
+    OptionText path;
+    strcpy(path, o->config);
+    if (!*path)
+        return true;
+    json_t *object = json_read(path, e);
+    bool ok = object && train_options_from_json(o, object, path, e);
+    if (ok && strcmp(path, o->config) != 0)
+        ok = error_usage(e, "%s: config: a file of settings cannot name another", path);
     e->usage |= !ok;
     json_decref(object);
     return ok;
@@ -342,8 +364,9 @@ bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint
     checkpoint[0] = 0;
     *trainer = NULL;
     Parse places = {o, e, true}, all = {o, e, false};
-    return argp_run(&places, argc, argv) && (!o->resume || checkpoint_read(o, checkpoint, trainer, e)) &&
-           (!o->config[0] || config_read(o, e)) && argp_run(&all, argc, argv);
+    /* The file is read twice: it may say which run to resume, whose settings come before the file's own. */
+    return argp_run(&places, argc, argv) && config_read(o, e) && argp_run(&places, argc, argv) &&
+           (!o->resume || checkpoint_read(o, checkpoint, trainer, e)) && config_read(o, e) && argp_run(&all, argc, argv);
 }
 
 bool train_options_flag(int *argc, char **argv, const char *flag)
@@ -405,6 +428,9 @@ bool train_options_resolve(TrainOptions *o, Error *e)
     ScheduleKind kind;
     if (!schedule_kind_parse(o->schedule, &kind))
         return error_usage(e, "schedule: '%s' is none of cosine, linear, wsd, constant", o->schedule);
+    if (o->overfit && o->epochs)
+        return error_usage(e, "epochs: is %lld; a run with overfit stays at its first step's data, so give it max_iters",
+                           (long long)o->epochs);
     if (o->min_lr < 0)
         o->min_lr = o->learning_rate / 10;
     if (o->lr_decay_iters < 0)

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Data ---------------------------------------------------------------------------------------------------------- */
+/* ---- Settings and plan --------------------------------------------------------------------------------------------- */
 
 static bool tokenizer_open(Trainer *t, Error *e)
 {
+    if (!t->options.data[0])
+        return true;
     if (!path_join(t->meta, t->options.data, "meta.json", e))
         return false;
     if (!file_exists(t->meta)) {
@@ -21,44 +23,6 @@ static bool tokenizer_open(Trainer *t, Error *e)
     t->tokenizer = tokenizer_load(t->meta, e);
     return t->tokenizer != NULL;
 }
-
-static bool data_open(Trainer *t, Error *e)
-{
-    TrainOptions *o = &t->options;
-    if (!o->data[0])
-        return error_usage(e, "--data DIR is missing; `tally data prepare FILE --out DIR` makes one from text");
-    if (!token_stream_open(&t->tokens, o->data, "train", e) || !tokenizer_open(t, e))
-        return false;
-    t->validates = o->eval_interval > 0 && token_stream_present(o->data, "val");
-    return !t->validates || token_stream_open(&t->validation, o->data, "val", e);
-}
-
-static bool loader_open(Trainer *t, Error *e)
-{
-    TrainOptions *o = &t->options;
-    LoaderConfig config = {.vocab_size = t->model.config.vocab_size,
-                           .batch_size = o->batch_size,
-                           .block_size = o->block_size,
-                           .accumulate = o->gradient_accumulation_steps,
-                           .world = 1,
-                           .epochs = o->epochs,
-                           .seed = (uint64_t)o->seed};
-    t->loader = loader_create(&t->tokens, &config, e);
-    if (!t->loader)
-        return false;
-    if (o->epochs)
-        o->max_iters = loader_steps_left(t->loader);
-    t->evaluation = (EvaluationData){.stream = &t->validation,
-                                     .vocab_size = config.vocab_size,
-                                     .batch_size = o->batch_size,
-                                     .block_size = o->block_size,
-                                     .iters = o->eval_iters,
-                                     .seed = (uint64_t)o->seed};
-    t->evaluation_batch = memory_get(e, (size_t)(2 * o->batch_size * o->block_size), sizeof(int32_t), "an evaluation batch");
-    return t->evaluation_batch && (!t->validates || evaluation_check(&t->evaluation, e));
-}
-
-/* ---- Model --------------------------------------------------------------------------------------------------------- */
 
 /* A resumed run has the checkpoint's model: flags may not change its shape. */
 static bool same_model(const ModelConfig *have, const ModelConfig *asked, Error *e)
@@ -101,38 +65,132 @@ static bool config_choose(Trainer *t, ModelConfig *config, Error *e)
     return true;
 }
 
-static bool model_open(Trainer *t, Error *e)
+bool trainer_plan(Trainer *t, int argc, char **argv, Error *e)
 {
     TrainOptions *o = &t->options;
     ModelConfig config;
     Target target;
-    const Device *device = cpu_device(&target, (int)o->threads, e);
-    if (!device || !config_choose(t, &config, e))
+    if (!train_options_parse(o, argc, argv, t->checkpoint, &t->resumed, e))
+        return false;
+    t->settings = train_options_to_json(o); /* as asked for: what is derived is derived again on resuming */
+    t->device = cpu_device(&target, (int)o->threads, e);
+    if (!t->device || !tokenizer_open(t, e) || !config_choose(t, &config, e))
         return false;
     ModelRun run;
-    if (!train_options_run(o, &run, e))
+    return train_options_run(o, &run, e) && model_plan(&t->model, &config, &run, &target, e);
+}
+
+bool trainer_fits(const Trainer *t, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    int64_t batch = 2 * o->batch_size * o->block_size * (int64_t)sizeof(int32_t); /* tokens and targets */
+    return ledger_check(&t->model, (size_t)(batch * (2 * o->gradient_accumulation_steps + 1)), o->mem_cap, e);
+}
+
+/* ---- Data ---------------------------------------------------------------------------------------------------------- */
+
+static bool data_open(Trainer *t, Error *e)
+{
+    TrainOptions *o = &t->options;
+    if (!token_stream_open(&t->tokens, o->data, "train", e))
         return false;
-    if (o->sample_interval && !t->tokenizer)
+    t->validates = o->eval_interval > 0 && token_stream_present(o->data, "val");
+    if (!t->validates)
+        return true;
+    if (!token_stream_open(&t->validation, o->data, "val", e))
+        return false;
+    /* --data FILE names no splits: what one trains on does not validate */
+    t->validates = strcmp(token_stream_name(&t->tokens), token_stream_name(&t->validation)) != 0;
+    return true;
+}
+
+/* What samples begin with; refused now rather than at the first sample. */
+static bool prompt_encode(Trainer *t, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    if (!o->sample_interval)
+        return true;
+    if (!t->tokenizer)
         return error_usage(e, "sample_interval: %s has no meta.json, so tokens cannot be shown as text", o->data);
-    if (!model_plan(&t->model, &config, &run, &target, e) || !loader_open(t, e) || !train_options_resolve(o, e))
+    if (!tokenizer_encode(t->tokenizer, (const uint8_t *)o->prompt, strlen(o->prompt), &t->prompt, &t->prompt_length, e)) {
+        e->usage = true;
+        return error_prefix(e, "prompt");
+    }
+    return t->prompt_length > 0 || error_usage(e, "prompt: is empty; a sample has to begin with something");
+}
+
+static bool loader_open(Trainer *t, Error *e)
+{
+    TrainOptions *o = &t->options;
+    LoaderConfig config = {.vocab_size = t->model.config.vocab_size,
+                           .batch_size = o->batch_size,
+                           .block_size = o->block_size,
+                           .accumulate = o->gradient_accumulation_steps,
+                           .world = 1,
+                           .epochs = o->epochs,
+                           .seed = (uint64_t)o->seed};
+    t->loader = loader_create(&t->tokens, &config, e);
+    if (!t->loader || !loader_seek(t->loader, t->state.loader_position, e))
         return false;
-    ledger_print(stdout, &t->model, o->verbose);
-    if (!ledger_check(&t->model, o->mem_cap, e))
+    if (o->epochs)
+        o->max_iters = t->state.iter + loader_steps_left(t->loader);
+    t->evaluation = (EvaluationData){.stream = &t->validation,
+                                     .vocab_size = config.vocab_size,
+                                     .batch_size = o->batch_size,
+                                     .block_size = o->block_size,
+                                     .iters = o->eval_iters,
+                                     .seed = (uint64_t)o->seed};
+    t->evaluation_batch = memory_get(e, (size_t)(2 * o->batch_size * o->block_size), sizeof(int32_t), "an evaluation batch");
+    return t->evaluation_batch && (!t->validates || evaluation_check(&t->evaluation, e));
+}
+
+/* ---- State and weights --------------------------------------------------------------------------------------------- */
+
+/* The place in the data means the same windows only with the same data, context and seed. */
+static bool same_data(const Trainer *t, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    json_t *settings = json_object_get(t->resumed, "settings");
+    struct {
+        const char *name;
+        int64_t saved, now;
+    } fields[] = {{"seed", json_integer_value(json_object_get(settings, "seed")), o->seed},
+                  {"block_size", t->state.block_size, o->block_size},
+                  {"data: the number of tokens", t->state.data_tokens, t->tokens.count}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].saved != fields[i].now)
+            return error_usage(e,
+                               "%s: is %lld, and was %lld in %s; a resumed run goes on in the same order of the same data. For "
+                               "another, start a new run with --init-from",
+                               fields[i].name, (long long)fields[i].now, (long long)fields[i].saved, t->checkpoint);
+    return true;
+}
+
+/* Where training stands before the first step. */
+static bool state_open(Trainer *t, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    t->state = (TrainState){.data_tokens = t->tokens.count, .block_size = o->block_size, .best_loss = INFINITY, .best_iter = -1};
+    t->saved_iter = -1;
+    if (!t->checkpoint[0])
+        return !checkpoint_present(o->out_dir) ||
+               error_usage(
+                   e, "out_dir: %s has checkpoints of an earlier run; go on with it by --resume, or choose another --out-dir",
+                   o->out_dir);
+    if (!checkpoint_read_state(t->checkpoint, t->resumed, &t->state, e))
         return false;
-    t->gemm_peak = gemm_peak_measure(device, &target, e);
-    return !e->set && model_allocate(&t->model, device, e);
+    t->saved_iter = t->state.iter;
+    return same_data(t, e);
 }
 
 static bool weights_open(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
-    t->state = (TrainState){.best_loss = INFINITY, .best_iter = -1};
     bool fp16 = t->model.run.precision.act == DTYPE_F16 || t->model.run.precision.resid == DTYPE_F16;
     t->scaler = scaler_create(o->loss_scale, fp16);
     if (t->checkpoint[0])
         return checkpoint_load_weights(&t->model, t->checkpoint, e) &&
-               checkpoint_load_state(&t->model, t->checkpoint, t->resumed, &t->state, e) &&
-               loader_seek(t->loader, t->state.loader_position, e);
+               checkpoint_load_state(&t->model, t->checkpoint, t->resumed, &t->state, e);
     return o->init_from[0] ? checkpoint_load_weights(&t->model, o->init_from, e)
                            : model_initialize(&t->model, (uint64_t)o->seed, e);
 }
@@ -187,10 +245,17 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
 {
     TrainOptions *o = &t->options;
     *o = train_options_default();
-    if (!train_options_parse(o, argc, argv, t->checkpoint, &t->resumed, e) || !data_open(t, e))
+    if (!trainer_plan(t, argc, argv, e))
         return false;
-    t->settings = train_options_to_json(o); /* as asked for: what is derived is derived again on resuming */
-    if (!model_open(t, e) || !dir_make(o->out_dir, e) || !weights_open(t, e))
+    if (!o->data[0])
+        return error_usage(e, "--data DIR is missing; `tally data prepare FILE --out DIR` makes one from text");
+    if (!data_open(t, e) || !prompt_encode(t, e) || !state_open(t, e) || !trainer_fits(t, e) || !loader_open(t, e) ||
+        !train_options_resolve(o, e))
+        return false;
+    ledger_print(stdout, &t->model, o->verbose);
+    fflush(stdout);
+    t->gemm_peak = gemm_peak_measure(t->device, &t->model.ctx.target, e);
+    if (e->set || !model_allocate(&t->model, t->device, e) || !dir_make(o->out_dir, e) || !weights_open(t, e))
         return false;
     t->schedule = (Schedule){.warmup = o->warmup_iters,
                              .end = o->lr_decay_iters,
@@ -211,6 +276,7 @@ void trainer_close(Trainer *t)
     token_stream_close(&t->tokens);
     token_stream_close(&t->validation);
     tokenizer_destroy(t->tokenizer);
+    free(t->prompt);
     free(t->evaluation_batch);
     json_decref(t->settings);
     json_decref(t->resumed);

@@ -70,8 +70,8 @@ static bool diagnose(Trainer *t, Error *e)
                      (long long)t->state.skips_in_a_row, text);
 }
 
-/* Moves the counters on after a step, and judges a skipped one. */
-static bool step_account(Trainer *t, Error *e)
+/* Moves the counters on after a step. */
+static void step_account(Trainer *t)
 {
     TrainState *s = &t->state;
     bool skipped = t->step.nonfinite != 0;
@@ -80,16 +80,14 @@ static bool step_account(Trainer *t, Error *e)
     s->loader_position = t->options.overfit ? 0 : loader_position(t->loader);
     s->tokens += t->batch.counted;
     s->skips += skipped;
-    s->skips_in_a_row = skipped ? s->skips_in_a_row + 1 : 0;
-    bool may_help = scaler_can_shrink(&t->scaler); /* then an overflow is how the loss scale feels its way */
+    s->skips_in_a_row =
+        skipped && !scaler_can_shrink(&t->scaler) ? s->skips_in_a_row + 1 : 0; /* else it is how the scale feels its way */
     scaler_update(&t->scaler, skipped);
-    if (s->skips_in_a_row > t->options.max_skips && !may_help)
-        return diagnose(t, e);
-    return true;
 }
 
 static bool save(Trainer *t, Error *e)
 {
+    t->saved_iter = t->state.iter;
     return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta, t->options.keep, e);
 }
 
@@ -98,7 +96,7 @@ static bool due(int64_t interval, int64_t step, int64_t last)
     return interval > 0 && (step % interval == 0 || step == last);
 }
 
-/* After step state->iter: evaluation, sample, checkpoint, log. */
+/* After step state->iter: evaluation, log, sample, checkpoint. */
 static bool between_steps(Trainer *t, LogStep *line, Error *e)
 {
     const TrainOptions *o = &t->options;
@@ -107,16 +105,20 @@ static bool between_steps(Trainer *t, LogStep *line, Error *e)
     if (t->validates && due(o->eval_interval, s->iter, o->max_iters)) {
         if (!trainer_evaluate(t, &line->val_loss, e))
             return false;
+        line->evaluated = true;
         best = line->val_loss < s->best_loss;
         if (best) {
             s->best_loss = line->val_loss;
             s->best_iter = s->iter;
         }
     }
-    if (!log_step(&t->log, line, e) || (due(o->sample_interval, s->iter, o->max_iters) && !trainer_sample(t, e)))
+    if (!log_step(&t->log, line, e))
         return false;
-    bool last = s->iter == o->max_iters || stop_asked;
-    bool wanted = last || due(o->checkpoint_interval, s->iter, o->max_iters) || (best && o->checkpoint_interval > 0);
+    if (s->skips_in_a_row > o->max_skips)
+        return diagnose(t, e);
+    if (due(o->sample_interval, s->iter, o->max_iters) && !trainer_sample(t, e))
+        return false;
+    bool wanted = due(o->checkpoint_interval, s->iter, o->max_iters) || (best && o->checkpoint_interval > 0);
     return !wanted || save(t, e);
 }
 
@@ -126,7 +128,6 @@ static LogStep step_describe(const Trainer *t, double seconds, double waited)
     LogStep line = {.step = t->state.iter,
                     .steps = t->options.max_iters,
                     .loss = tokens > 0 ? t->step.loss_sum / tokens : 0,
-                    .val_loss = NAN,
                     .learning_rate = (double)t->step.learning_rate,
                     .grad_norm = t->step.grad_norm,
                     .seconds = seconds,
@@ -141,15 +142,14 @@ static bool train(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
     bool first = true;
-    if (t->state.iter >= o->max_iters)
-        return save(t, e);
     while (t->state.iter < o->max_iters && !stop_asked) {
         double start = clock_seconds(), waited = loader_wait_seconds(t->loader);
         if (!batch_take(t, e))
             return false;
         step_compute(t);
-        if (e->set || !step_account(t, e))
+        if (e->set)
             return false;
+        step_account(t);
         double now = clock_seconds();
         LogStep line = step_describe(t, now - start, loader_wait_seconds(t->loader) - waited);
         Resident resident;
@@ -159,6 +159,8 @@ static bool train(Trainer *t, Error *e)
         if (!between_steps(t, &line, e))
             return false;
     }
+    if (t->saved_iter != t->state.iter && !save(t, e))
+        return false;
     if (stop_asked)
         printf("Stopped after step %lld; saved. Go on with: tally train --out-dir %s --resume\n", (long long)t->state.iter,
                o->out_dir);

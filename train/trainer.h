@@ -26,15 +26,26 @@ typedef struct Trainer {
     StepBatch batch;
     Tokenizer *tokenizer; /* NULL: the data has none */
     char meta[PATH_SIZE]; /* its meta.json, or ""    */
+    int32_t *prompt;      /* [prompt_length]: what samples begin with, when there are to be any */
+    int64_t prompt_length;
 
+    const Device *device;
     Model model;
     StepState step; /* the host's copy */
     Schedule schedule;
     TrainState state;
     Scaler scaler;
+    int64_t saved_iter; /* the iteration of the latest checkpoint; -1: there is none */
     Log log;
     double gemm_peak; /* FLOP/s, measured */
 } Trainer;
+
+/* The first part of trainer_open, and all that `tally plan` needs: the settings, and the model that they describe, planned. The
+ * options in *t are the defaults. trainer_close must follow in any case. */
+bool trainer_plan(Trainer *t, int argc, char **argv, Error *e);
+
+/* Does the run fit: the plan, and beside it the loader's two optimizer steps and a batch of the evaluation? See ledger_check. */
+bool trainer_fits(const Trainer *t, Error *e);
 
 /* Everything up to the first step, from the command line on: data, model, plan, memory, weights, log. Prints the header. */
 bool trainer_open(Trainer *t, int argc, char **argv, Error *e);
