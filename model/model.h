@@ -150,8 +150,9 @@ bool model_declare_weights(Model *m, Error *e);
  * biases 0, norm gains 1, padded vocabulary rows 0. Made on the host from `seed`: the same on every device. */
 bool model_initialize(Model *m, uint64_t seed, Error *e);
 
-/* Elements first .. first+n-1 of a weight = values [n]: the master where there is one, and the value rounded to nearest. The
- * values are host memory and are used as scratch. */
+/* Elements first .. first+n-1 of a tensor of float type = values [n], rounded to nearest; waits for the device. The values are
+ * host memory and are used as scratch. weight_store: those of the master where there is one, and of the value its rounding. */
+void tensor_store(Model *m, Tensor t, int64_t first, int64_t n, float *values);
 void weight_store(Model *m, const Weight *w, int64_t first, int64_t n, float *values);
 
 /* values [n] = elements first .. first+n-1 of a tensor of float type, widened; waits for the device. */

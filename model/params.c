@@ -154,21 +154,24 @@ static Tensor stretch(Tensor t, int64_t first, int64_t n)
     return tensor_1d((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, n);
 }
 
+void tensor_store(Model *m, Tensor t, int64_t first, int64_t n, float *values)
+{
+    for (int64_t i = 0; t.dtype != DTYPE_F32 && i < n; i++) { /* each number shrinks into the place of those already done */
+        uint16_t half = t.dtype == DTYPE_BF16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
+        memcpy((char *)values + (size_t)i * sizeof half, &half, sizeof half);
+    }
+    copy_in(&m->ctx, stretch(t, first, n), values);
+    m->ctx.device->synchronize(&m->ctx);
+}
+
 void weight_store(Model *m, const Weight *w, int64_t first, int64_t n, float *values)
 {
-    Tensor value = stretch(w->value, first, n);
-    uint16_t *half = (uint16_t *)values; /* the rounded numbers overwrite the front of those already read */
-    if (tensor_present(w->master)) {
-        copy_in(&m->ctx, stretch(w->master, first, n), values);
-        cast(&m->ctx, value, stretch(w->master, first, n));
-    } else {
-        for (int64_t i = 0; value.dtype != DTYPE_F32 && i < n; i++) {
-            uint16_t rounded = value.dtype == DTYPE_BF16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
-            memcpy(half + i, &rounded, sizeof rounded);
-        }
-        copy_in(&m->ctx, value, values);
+    if (!tensor_present(w->master)) {
+        tensor_store(m, w->value, first, n, values);
+        return;
     }
-    m->ctx.device->synchronize(&m->ctx);
+    tensor_store(m, w->master, first, n, values);
+    cast(&m->ctx, stretch(w->value, first, n), stretch(w->master, first, n));
 }
 
 void tensor_fetch(Model *m, Tensor t, int64_t first, int64_t n, float *values)

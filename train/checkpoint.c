@@ -39,9 +39,9 @@ static const struct {
     size_t offset;
     int64_t min;
 } counters[] = {
-    COUNTER(iter, 0),           COUNTER(adam_t, 0),     COUNTER(loader_position, 0), COUNTER(tokens, 0),
-    COUNTER(data_tokens, 0),    COUNTER(block_size, 0), COUNTER(evaluations, 0),     COUNTER(skips, 0),
-    COUNTER(skips_in_a_row, 0), COUNTER(best_iter, -1),
+    COUNTER(iter, 0),           COUNTER(adam_t, 0),      COUNTER(loader_position, 0), COUNTER(tokens, 0),
+    COUNTER(data_tokens, 0),    COUNTER(block_size, 0),  COUNTER(evaluations, 0),     COUNTER(skips, 0),
+    COUNTER(skips_in_a_row, 0), COUNTER(scaler_good, 0), COUNTER(best_iter, -1),
 };
 #undef COUNTER
 
@@ -52,6 +52,7 @@ static json_t *state_to_json(const TrainState *s)
     json_t *object = json_object();
     for (int i = 0; i < COUNTERS; i++)
         json_object_set_new(object, counters[i].name, json_integer(*(const int64_t *)((const char *)s + counters[i].offset)));
+    json_object_set_new(object, "loss_scale", json_real(s->loss_scale));
     json_object_set_new(object, "best_loss", isfinite(s->best_loss) ? json_real(s->best_loss) : json_null());
     return object;
 }
@@ -84,7 +85,8 @@ static bool state_from_json(const json_t *trainer, TrainState *s, Error *e)
         if (!json_get_int(object, counters[i].name, counters[i].min, INT64_MAX - 1,
                           (int64_t *)((char *)&read + counters[i].offset), true, e))
             return error_prefix(e, "state");
-    if (!json_get_double(object, "best_loss", 0, DBL_MAX, &read.best_loss, false, e) || !state_check(&read, e))
+    if (!json_get_double(object, "loss_scale", DBL_MIN, DBL_MAX, &read.loss_scale, true, e) ||
+        !json_get_double(object, "best_loss", 0, DBL_MAX, &read.best_loss, false, e) || !state_check(&read, e))
         return error_prefix(e, "state");
     *s = read;
     return true;

@@ -28,8 +28,10 @@ typedef struct TrainState {
     int64_t evaluations;     /* done so far: the next one draws other windows               */
     int64_t skips;           /* steps skipped for a non-finite gradient, all in all         */
     int64_t skips_in_a_row;
-    double best_loss;  /* lowest validation loss so far; +infinity: none yet          */
-    int64_t best_iter; /* and its iteration; -1: none yet                             */
+    double loss_scale;   /* of the next step, and                                       */
+    int64_t scaler_good; /* steps without overflow since it last changed                */
+    double best_loss;    /* lowest validation loss so far; +infinity: none yet          */
+    int64_t best_iter;   /* and its iteration; -1: none yet                             */
 } TrainState;
 
 /* Saves step-<state->iter> under out_dir and makes it durable. Then removes all but the `keep` newest and the one of

@@ -60,13 +60,14 @@ typedef struct Export {
 static bool source_piece(void *user, size_t done, size_t left, const void **bytes, size_t *n, Error *e)
 {
     Source *s = user;
+    size_t size = dtype_size(s->from.dtype);
     *n = left < BUFFER_FLOATS * sizeof(float) ? left : BUFFER_FLOATS * sizeof(float);
     *bytes = s->buffer;
     if (!tensor_present(s->from)) {
         memset(s->buffer, 0, *n);
         return true;
     }
-    copy_out(s->ctx, s->buffer, elements(s->from, (int64_t)(done / sizeof(float)), (int64_t)(*n / sizeof(float))));
+    copy_out(s->ctx, s->buffer, elements(s->from, (int64_t)(done / size), (int64_t)(*n / size)));
     return copies_end(s->ctx, e);
 }
 
@@ -77,18 +78,20 @@ static void export_add(Export *x, const char *name, const char *suffix, Tensor t
     SafeEntry *entry = &x->entry[x->count++];
     *s = (Source){.ctx = x->ctx, .from = t, .buffer = x->buffer};
     snprintf(s->name, sizeof s->name, "%s%s", name, suffix);
-    *entry = (SafeEntry){.name = s->name, .dtype = SAFE_F32, .ndim = t.ndim, .piece = source_piece, .user = s};
+    SafeDtype dtype = t.dtype == DTYPE_BF16 ? SAFE_BF16 : t.dtype == DTYPE_F16 ? SAFE_F16 : SAFE_F32;
+    *entry = (SafeEntry){.name = s->name, .dtype = dtype, .ndim = t.ndim, .piece = source_piece, .user = s};
     for (int i = 0; i < t.ndim; i++)
         entry->shape[i] = t.shape[i];
 }
 
-/* The order of a forward pass, from embeddings to the last norm, is the model's list from its end. */
+/* The master where there is one: 16-bit weights are its rounding. The order of a forward pass, from embeddings to the last norm,
+ * is the model's list from its end. */
 static void export_weights(Export *x, const Model *m)
 {
     char bias[NAME_SIZE];
     for (int i = m->n_weights - 1; i >= 0; i--) {
         const Weight *w = m->weight[i];
-        export_add(x, w->name, "", stored_part(m, w, w->value));
+        export_add(x, w->name, "", stored_part(m, w, tensor_present(w->master) ? w->master : w->value));
         if (absent_bias(m, w, bias))
             export_add(x, bias, "", tensor_1d(NULL, DTYPE_F32, tensor_width(w->value)));
     }
@@ -161,16 +164,19 @@ static bool shape_check(const SafeTensor *from, Tensor t, bool more_rows, Error 
     return error_set(e, "%.200s: has shape %s; the model needs %s", from->name, has, needs);
 }
 
-/* t = the first elements of the file's tensor, whose shape has been checked. */
-static bool tensor_fill(Ctx *c, Tensor t, SafeModelTensor from, float *buffer, Error *e)
+/* t = the first elements of the file's tensor, whose shape has been checked; of a weight's value (w), the master too. */
+static bool tensor_fill(Model *m, Tensor t, const Weight *w, SafeModelTensor from, float *buffer, Error *e)
 {
     int64_t total = tensor_count(t), n;
     for (int64_t done = 0; done < total; done += n) {
         n = total - done < BUFFER_FLOATS ? total - done : BUFFER_FLOATS;
         if (!safetensors_read_f32(from.file, from.tensor, done, n, buffer, e))
             return false;
-        copy_in(c, elements(t, done, n), buffer);
-        if (!copies_end(c, e))
+        if (w)
+            weight_store(m, w, done, n, buffer);
+        else
+            tensor_store(m, t, done, n, buffer);
+        if (!copies_end(&m->ctx, e))
             return false;
     }
     return true;
@@ -180,11 +186,15 @@ static bool tensor_fill(Ctx *c, Tensor t, SafeModelTensor from, float *buffer, E
 static bool stored_part_fill(Model *m, const Weight *w, Tensor t, SafeModelTensor from, float *buffer, Error *e)
 {
     Tensor stored = stored_part(m, w, t);
-    if (!shape_check(from.tensor, stored, w == &m->wpe && t.data == w->value.data, e))
+    bool value = t.data == w->value.data;
+    if (!shape_check(from.tensor, stored, w == &m->wpe && value, e))
         return false;
-    if (w == &m->wte && t.shape[0] > stored.shape[0])
-        zero(&m->ctx, tensor_slice_rows(t, stored.shape[0], t.shape[0] - stored.shape[0]));
-    return tensor_fill(&m->ctx, stored, from, buffer, e);
+    Tensor padded[2] = {t, value ? w->master : TENSOR_NONE};
+    int64_t rows = stored.shape[0];
+    for (int i = 0; i < 2; i++)
+        if (w == &m->wte && tensor_present(padded[i]) && t.shape[0] > rows)
+            zero(&m->ctx, tensor_slice_rows(padded[i], rows, t.shape[0] - rows));
+    return tensor_fill(m, stored, value ? w : NULL, from, buffer, e);
 }
 
 /* ---- Reading weights ------------------------------------------------------------------------------------------------ */

@@ -172,6 +172,9 @@ static bool state_open(Trainer *t, Error *e)
     const TrainOptions *o = &t->options;
     t->state = (TrainState){.data_tokens = t->tokens.count, .block_size = o->block_size, .best_loss = INFINITY, .best_iter = -1};
     t->saved_iter = -1;
+    bool fp16 = t->model.run.precision.act == DTYPE_F16 || t->model.run.precision.resid == DTYPE_F16;
+    t->scaler = scaler_create(o->loss_scale, fp16);
+    t->state.loss_scale = t->scaler.scale;
     if (!t->checkpoint[0])
         return !checkpoint_present(o->out_dir) ||
                error_usage(
@@ -179,6 +182,10 @@ static bool state_open(Trainer *t, Error *e)
                    o->out_dir);
     if (!checkpoint_read_state(t->checkpoint, t->resumed, &t->state, e))
         return false;
+    if (t->scaler.dynamic) {
+        t->scaler.scale = t->state.loss_scale;
+        t->scaler.good = t->state.scaler_good;
+    }
     t->saved_iter = t->state.iter;
     return same_data(t, e);
 }
@@ -186,8 +193,6 @@ static bool state_open(Trainer *t, Error *e)
 static bool weights_open(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
-    bool fp16 = t->model.run.precision.act == DTYPE_F16 || t->model.run.precision.resid == DTYPE_F16;
-    t->scaler = scaler_create(o->loss_scale, fp16);
     if (t->checkpoint[0])
         return checkpoint_load_weights(&t->model, t->checkpoint, e) &&
                checkpoint_load_state(&t->model, t->checkpoint, t->resumed, &t->state, e);

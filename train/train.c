@@ -83,6 +83,8 @@ static void step_account(Trainer *t)
     s->skips_in_a_row =
         skipped && !scaler_can_shrink(&t->scaler) ? s->skips_in_a_row + 1 : 0; /* else it is how the scale feels its way */
     scaler_update(&t->scaler, skipped);
+    s->loss_scale = t->scaler.scale;
+    s->scaler_good = t->scaler.good;
 }
 
 static bool save(Trainer *t, Error *e)
