@@ -224,7 +224,7 @@ void gemm_run(Ctx *c, const Gemm *g, float *C, const float *A, const float *B, c
     for (int64_t at = 0, width; at < g->N; at += width) {
         width = piece_width(g, g->N - at);
         Gemm piece = gemm_piece(g, width);
-        piece_run(c, &piece, C + at, A, g->transpose_b ? B + at * g->ldb : B + at, g->bias ? bias + at : NULL, scratch);
+        piece_run(c, &piece, C + at, A, B + at, g->bias ? bias + at : NULL, scratch); /* a transposed B is not cut: at = 0 */
     }
     omp_set_num_threads(threads_before);
 }
