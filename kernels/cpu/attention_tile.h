@@ -172,7 +172,7 @@ ALWAYS_INLINE void rows_copy(float *to, int64_t to_stride, const float *from, in
 }
 
 /* Asks for n rows of hd floats, which will be written once a block is done, to come near while it is computed. A row of dqkv
- * lies far from the next, and its cache lines must be read before a part of them can be written. */
+ * lies far from the next, and a store waits for the cache line that it goes to. */
 ALWAYS_INLINE void rows_prefetch(const float *p, int64_t stride, int64_t n, int64_t hd)
 {
     for (int64_t i = 0; i < n; i++)
