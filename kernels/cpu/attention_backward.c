@@ -17,17 +17,18 @@
 
 typedef struct Backward {
     AttentionShape s;
-    float *dqkv;
-    const float *datt, *att, *lse, *qkv;
+    Tensor dqkv, datt, att, qkv;
+    const float *lse;
     float scale; /* 1 / sqrt(hd) */
     DropoutMask drop;
+    PhiloxKeys keys;
 } Backward;
 
 /* One thread's scratch. */
 typedef struct Scratch {
     float *queries, *queries_t;   /* Q [BLOCK, stride], Q' [hd, BLOCK]                    */
     float *grads, *grads_t;       /* dO [BLOCK, stride], dO' [hd, BLOCK]                  */
-    float *dq;                    /* dQ sqrt(hd) [BLOCK, stride]                          */
+    float *dq, *staging;          /* dQ sqrt(hd) [BLOCK, stride]                          */
     float *tile, *grad_tile;      /* S', then (P o Z)'; dP', then dS': [BLOCK, BLOCK]     */
     float *lse, *inverse, *delta; /* lse, 1 / sum_j exp(S_ij - lse_i), D: [BLOCK]         */
     uint32_t *bits;               /* [RANDOM_ROWS, BLOCK]                                 */
@@ -38,8 +39,13 @@ typedef struct Scratch {
 static Scratch scratch_at(float *p, int64_t T, int64_t hd)
 {
     int64_t rows = BLOCK * head_stride(hd);
-    Scratch w = {.queries = p, .queries_t = p + rows, .grads = p + 2 * rows, .grads_t = p + 3 * rows, .dq = p + 4 * rows};
-    w.tile = p + 5 * rows;
+    Scratch w = {.queries = p,
+                 .queries_t = p + rows,
+                 .grads = p + 2 * rows,
+                 .grads_t = p + 3 * rows,
+                 .dq = p + 4 * rows,
+                 .staging = p + 5 * rows};
+    w.tile = p + 6 * rows;
     w.grad_tile = w.tile + BLOCK * BLOCK;
     w.lse = w.grad_tile + BLOCK * BLOCK;
     w.inverse = w.lse + BLOCK;
@@ -91,17 +97,18 @@ ALWAYS_INLINE void probabilities_normalize(const Backward *f, Scratch *w, int64_
         w->inverse[i] = w->inverse[i] == 0.0f ? 0.0f : 1.0f / w->inverse[i];
 }
 
-/* Q, dO, lse and D of a block of queries into scratch. q, datt, att, lse: its first row. Returns whether some lse is large.
- * D is summed in the order in which product_scores() sums dP, so that dP - D is exactly 0 where a query has one key. */
-ALWAYS_INLINE bool queries_load(Scratch *w, const float *q, int64_t width, const float *datt, const float *att, int64_t att_width,
+/* Q, dO, lse and D of a block of queries into scratch. query, out: where its first row is in qkv, and in datt and att. Returns
+ * whether some lse is large. D is summed in the order in which product_scores() sums dP, so that dP - D is exactly 0 where a
+ * query has one key. */
+ALWAYS_INLINE bool queries_load(const Backward *f, Scratch *w, int64_t query, int64_t width, int64_t out, int64_t att_width,
                                 const float *lse, int64_t nq, int64_t hd)
 {
     float *att_t = w->dq; /* free until the first tile */
-    rows_copy(w->queries, head_stride(hd), q, width, nq, hd);
-    rows_copy(w->grads, head_stride(hd), datt, att_width, nq, hd);
-    rows_transpose(w->queries_t, q, width, nq, hd);
-    rows_transpose(w->grads_t, datt, att_width, nq, hd);
-    rows_transpose(att_t, att, att_width, nq, hd);
+    rows_copy(w->queries, head_stride(hd), &f->qkv, query, width, nq, hd);
+    rows_copy(w->grads, head_stride(hd), &f->datt, out, att_width, nq, hd);
+    rows_transpose_from(w->queries_t, w->staging, &f->qkv, query, width, nq, hd);
+    rows_transpose_from(w->grads_t, w->staging, &f->datt, out, att_width, nq, hd);
+    rows_transpose_from(att_t, w->staging, &f->att, out, att_width, nq, hd);
     for (int64_t i = 0; i < nq; i += VECTOR) {
         Vec sum = {0};
         for (int64_t d = 0; d < hd; d++)
@@ -123,9 +130,12 @@ ALWAYS_INLINE void backward_block(const Backward *f, Scratch *w, int64_t item, i
     AttentionShape s = f->s;
     int64_t blocks = (s.T + BLOCK - 1) / BLOCK, first = item % blocks * BLOCK, nq = min_of(BLOCK, s.T - first);
     int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, kv = h / (s.NH / s.NKV);
-    int64_t query = (b * s.T + first) * width + h * hd, out = (b * s.T + first) * s.NH * hd + h * hd;
-    head_keys_load(&w->kv, b * s.NKV + kv, first + nq, f->qkv + b * s.T * width + (s.NH + kv) * hd, s, hd);
-    if (queries_load(w, f->qkv + query, width, f->datt + out, f->att + out, s.NH * hd, f->lse + head * s.T + first, nq, hd))
+    int64_t row = b * s.T + first, query = row * width + h * hd, out = (row * s.NH + h) * hd;
+    rows_prefetch(&f->dqkv, query, width, nq, hd);
+    rows_prefetch(&f->dqkv, row * width + (s.NH + kv) * hd, width, nq, hd);
+    rows_prefetch(&f->dqkv, row * width + (s.NH + s.NKV + kv) * hd, width, nq, hd);
+    head_keys_load(&w->kv, b * s.NKV + kv, first + nq, &f->qkv, b * s.T * width + (s.NH + kv) * hd, s, hd);
+    if (queries_load(f, w, query, width, out, s.NH * hd, f->lse + head * s.T + first, nq, hd))
         probabilities_normalize(f, w, first, nq, hd);
     for (int64_t key = 0; key <= first; key += BLOCK) {
         int64_t nk = min_of(BLOCK, s.T - key), at = key * head_stride(hd);
@@ -133,14 +143,14 @@ ALWAYS_INLINE void backward_block(const Backward *f, Scratch *w, int64_t item, i
         product_scores(w->tile, w->kv.keys + at, w->queries_t, nk, nq, hd, diagonal);
         product_scores(w->grad_tile, w->kv.values + at, w->grads_t, nk, nq, hd, diagonal);
         if (f->drop.active)
-            random_tile(w->bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+            random_tile(w->bits, &f->keys, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
         gradient_tile(f, w, nk, nq, diagonal);
         product_keys(w->dv + at, w->tile, w->grads, nk, nq, hd, diagonal);
         product_keys(w->dk + at, w->grad_tile, w->queries, nk, nq, hd, diagonal);
         product_queries(w->dq, w->grad_tile, w->kv.keys + at, nk, nq, hd, diagonal, key > 0);
     }
     for (int64_t i = 0; i < nq; i++)
-        row_scale(f->dqkv + query + i * width, w->dq + i * head_stride(hd), f->scale, hd, false);
+        row_store(&f->dqkv, query + i * width, w->dq + i * head_stride(hd), f->scale, hd, false);
 }
 
 /* The usual head sizes get code of their own, in which all strides are constants. */
@@ -166,9 +176,9 @@ static void slot_write(const Backward *f, const Scratch *w, int64_t unit, int64_
     AttentionShape s = f->s;
     int64_t width = (s.NH + 2 * s.NKV) * s.hd, stride = head_stride(s.hd);
     for (int64_t t = from; t < to; t++) {
-        float *dk = f->dqkv + (unit / s.NKV * s.T + t) * width + (s.NH + unit % s.NKV) * s.hd, *dv = dk + s.NKV * s.hd;
-        row_scale(dk, w->dk + t * stride, f->scale, s.hd, add);
-        row_scale(dv, w->dv + t * stride, 1.0f, s.hd, add);
+        int64_t dk = (unit / s.NKV * s.T + t) * width + (s.NH + unit % s.NKV) * s.hd, dv = dk + s.NKV * s.hd;
+        row_store(&f->dqkv, dk, w->dk + t * stride, f->scale, s.hd, add);
+        row_store(&f->dqkv, dv, w->dv + t * stride, 1.0f, s.hd, add);
     }
 }
 
@@ -193,18 +203,18 @@ void CPU(attention_backward)(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt,
 {
     if (!workspace_check(c, OP_attention_backward, attention_backward_workspace(s, &c->target)))
         return;
-    Backward f = {
-        s, dqkv.data, datt.data, att.data, lse.data, qkv.data, (float)(1.0 / sqrt((double)s.hd)), dropout_mask(c, drop)};
+    DropoutMask mask = dropout_mask(c, drop);
+    Backward f = {s, dqkv, datt, att, qkv, lse.data, (float)(1.0 / sqrt((double)s.hd)), mask, philox_keys(mask.key)};
     int64_t per = (s.T + BLOCK - 1) / BLOCK * (s.NH / s.NKV);
-    int threads = c->target.threads;
-#pragma omp parallel for schedule(static, 1) num_threads(threads)
+    int threads = c->target.threads, running = cpu_threads(c, s.B * s.NH * s.T * s.T * s.hd);
+#pragma omp parallel for schedule(static, 1) num_threads(running)
     for (int id = 0; id < threads; id++) {
         int64_t first, last;
         share_items(s, id, threads, &first, &last);
         Scratch w = scratch_at((float *)c->workspace + id * backward_floats(s.T, s.hd), s.T, s.hd);
         backward_stretch(&f, w, first, last, per);
     }
-#pragma omp parallel for schedule(static, 1) num_threads(threads)
+#pragma omp parallel for schedule(static, 1) num_threads(running)
     for (int id = 0; id < threads; id++) {
         int64_t from, to;
         cpu_share(s.T, id, threads, &from, &to);

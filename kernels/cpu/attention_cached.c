@@ -2,14 +2,17 @@
  * own. Nothing is shared between the few queries, so no tiles: each (sequence, head, query) runs through its keys in chunks
  * with the online softmax of attention.c, and the time is that of reading the cache. */
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/rows.h"
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 enum { CHUNK = 64 };
 
-/* out[0..hd) = softmax(q k' scale) v over n keys; k and v have rows `width` apart. As in attention.c, scores that are all
- * minus infinity give 0. */
-static void query_attend(float *out, const float *q, const float *k, const float *v, int64_t width, int64_t n, int64_t hd)
+/* out[0..hd) = softmax(q k' scale) v over n keys: in the cache the first key is at k, the first value at v, rows `width` apart.
+ * row is room for hd floats. As in attention.c, scores that are all minus infinity give 0. */
+static void query_attend(float *out, const float *q, const Tensor *cache, int64_t k, int64_t v, int64_t width, int64_t n,
+                         int64_t hd, float *row)
 {
     float scale = (float)(1.0 / sqrt((double)hd)), max = -INFINITY, sum = 0.0f;
     memset(out, 0, (size_t)hd * sizeof(float));
@@ -17,7 +20,7 @@ static void query_attend(float *out, const float *q, const float *k, const float
         int64_t count = n - first < CHUNK ? n - first : CHUNK;
         float p[CHUNK], top = max;
         for (int64_t j = 0; j < count; j++) {
-            const float *key = k + (first + j) * width;
+            const float *key = row_in(cache, k + (first + j) * width, hd, row);
             float score = 0.0f;
 #pragma omp simd reduction(+ : score)
             for (int64_t d = 0; d < hd; d++)
@@ -33,9 +36,11 @@ static void query_attend(float *out, const float *q, const float *k, const float
         }
         for (int64_t d = 0; d < hd; d++)
             out[d] *= shrink;
-        for (int64_t j = 0; j < count; j++)
+        for (int64_t j = 0; j < count; j++) {
+            const float *value = row_in(cache, v + (first + j) * width, hd, row);
             for (int64_t d = 0; d < hd; d++)
-                out[d] += p[j] * v[(first + j) * width + d];
+                out[d] += p[j] * value[d];
+        }
         sum = sum * shrink + chunk_sum;
         max = top;
     }
@@ -47,17 +52,21 @@ static void query_attend(float *out, const float *q, const float *k, const float
 void CPU(attention_cached)(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first)
 {
     int64_t P = cache.shape[1], kv = s.NKV * s.hd, width = (s.NH + 2 * s.NKV) * s.hd, queries = s.B * s.NH * s.T;
-    float *out = att.data, *kept = cache.data;
-    const float *in = qkv.data;
+    int64_t stride = partial_width(s.hd);
+    if (!workspace_check(c, OP_attention_cached, attention_cached_workspace(s, P, &c->target)))
+        return;
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t t = 0; t < s.T; t++)
-            memcpy(kept + (b * P + first + t) * 2 * kv, in + (b * s.T + t) * width + s.NH * s.hd,
-                   (size_t)(2 * kv) * sizeof(float));
-#pragma omp parallel for schedule(static) num_threads(c->target.threads)
+            memcpy(element_at(&cache, (b * P + first + t) * 2 * kv), element_at(&qkv, (b * s.T + t) * width + s.NH * s.hd),
+                   (size_t)(2 * kv) * dtype_size(cache.dtype));
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(c, queries *(first + s.T) * s.hd))
     for (int64_t n = 0; n < queries; n++) {
-        int64_t t = n % s.T, h = n / s.T % s.NH, b = n / s.T / s.NH;
-        const float *k = kept + b * P * 2 * kv + h / (s.NH / s.NKV) * s.hd;
-        query_attend(out + ((b * s.T + t) * s.NH + h) * s.hd, in + (b * s.T + t) * width + h * s.hd, k, k + kv, 2 * kv,
-                     first + t + 1, s.hd);
+        int64_t t = n % s.T, h = n / s.T % s.NH, b = n / s.T / s.NH, at = ((b * s.T + t) * s.NH + h) * s.hd;
+        int64_t k = b * P * 2 * kv + h / (s.NH / s.NKV) * s.hd;
+        float *room = (float *)c->workspace + omp_get_thread_num() * 3 * stride; /* out, q and a row of the cache */
+        float *out = row_out(&att, at, room);
+        const float *q = row_in(&qkv, (b * s.T + t) * width + h * s.hd, s.hd, room + stride);
+        query_attend(out, q, &cache, k, k + kv, 2 * kv, first + t + 1, s.hd, room + 2 * stride);
+        row_done(&att, at, s.hd, out);
     }
 }

@@ -14,12 +14,14 @@
 #define TALLY_KERNELS_CPU_ATTENTION_TILE_H
 
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/philox_lanes.h"
+#include "kernels/cpu/rows.h"
 #include <math.h>
 #include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* BLOCK is a multiple of every build's ROWS and of two vectors. ROWS x 2 vectors of partial sums, two vectors of the right
+/* BLOCK is a multiple of every build's ROWS and VECTOR. ROWS x 2 vectors of partial sums, two vectors of the right
  * factor and one of the left fill the registers of each instruction set: 32 with AVX-512, 16 before. */
 enum { BLOCK = 96, LANES_MAX = 16 };
 #if defined(__AVX512F__)
@@ -68,10 +70,10 @@ ALWAYS_INLINE int64_t forward_floats(int64_t T, int64_t hd)
     return BLOCK * (2 * head_stride(hd) + BLOCK + 3 + RANDOM_ROWS) + 2 * head_floats(T, hd);
 }
 
-/* Backward: Q, Q', dO, dO', dQ; two tiles; three numbers per query; random words; K, V, dK, dV of one head. */
+/* Backward: Q, Q', dO, dO', dQ, staging; two tiles; three numbers per query; random words; K, V, dK, dV of one head. */
 ALWAYS_INLINE int64_t backward_floats(int64_t T, int64_t hd)
 {
-    return BLOCK * (5 * head_stride(hd) + 2 * BLOCK + 3 + RANDOM_ROWS) + 4 * head_floats(T, hd);
+    return BLOCK * (6 * head_stride(hd) + 2 * BLOCK + 3 + RANDOM_ROWS) + 4 * head_floats(T, hd);
 }
 
 /* ---- Which thread does what ------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ ALWAYS_INLINE Vec vec_exp(Vec x)
     p = p * r + 4.9999231e-1f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    VecInt power = ((VecInt)shifted << 23) + 0x3F800000; /* the bits of 2^k */
+    VecBits power = ((VecBits)shifted << 23) + 0x3F800000; /* the bits of 2^k */
     return (Vec)(~(x < -87.33f) & (VecInt)(p * (Vec)power));
 }
 
@@ -154,20 +156,38 @@ ALWAYS_INLINE Vec vec_log(Vec x)
 
 /* ---- Moving rows ----------------------------------------------------------------------------------------------------- */
 
-/* to[0..n) = from[0..n) in rows of hd floats with the given strides; rows n..round_up(n, ROWS) and columns up to to_stride
- * become 0. */
-ALWAYS_INLINE void rows_copy(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t n, int64_t hd)
+/* Outside the tiles numbers are of any float type; a place there is a tensor and the index of an element. */
+
+/* to[0..n) = n rows of hd numbers that begin at from[at] and are from_stride apart; rows n..round_up(n, ROWS) and columns up to
+ * to_stride become 0. */
+ALWAYS_INLINE void rows_copy(float *to, int64_t to_stride, const Tensor *from, int64_t at, int64_t from_stride, int64_t n,
+                             int64_t hd)
 {
-    int64_t whole = hd / VECTOR * VECTOR;
     for (int64_t i = 0; i < n; i++) {
         float *t = to + i * to_stride;
-        const float *f = from + i * from_stride;
+        if (from->dtype != DTYPE_F32) {
+            widen(t, element_at(from, at + i * from_stride), from->dtype, hd);
+            memset(t + hd, 0, (size_t)(to_stride - hd) * sizeof(float));
+            continue;
+        }
+        const float *f = element_at(from, at + i * from_stride);
+        int64_t whole = hd / VECTOR * VECTOR;
         for (int64_t d = 0; d < whole; d += VECTOR)
             vec_store(t + d, vec_load(f + d));
         for (int64_t d = whole; d < to_stride; d++)
             t[d] = d < hd ? f[d] : 0.0f;
     }
     memset(to + n * to_stride, 0, (size_t)((round_up(n, ROWS) - n) * to_stride) * sizeof(float));
+}
+
+/* Asks for n rows of hd floats, which will be written once a block is done, to come near while it is computed. A row of dqkv
+ * lies far from the next, and a store waits for the cache line that it goes to. */
+ALWAYS_INLINE void rows_prefetch(const Tensor *t, int64_t at, int64_t stride, int64_t n, int64_t hd)
+{
+    int64_t line = 64 / (int64_t)dtype_size(t->dtype);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t d = 0; d < hd; d += line)
+            __builtin_prefetch(element_at(t, at + i * stride + d));
 }
 
 /* to[d] = from[d] * factor for d < hd; with `add`, += instead. */
@@ -178,6 +198,23 @@ ALWAYS_INLINE void row_scale(float *to, const float *from, float factor, int64_t
         vec_store(to + d, add ? vec_load(to + d) + vec_load(from + d) * factor : vec_load(from + d) * factor);
     for (int64_t d = whole; d < hd; d++)
         to[d] = (add ? to[d] : 0.0f) + from[d] * factor;
+}
+
+/* hd numbers of `to` from `at` on = row * factor, rounded; with `add`, += instead. */
+ALWAYS_INLINE void row_store(const Tensor *to, int64_t at, const float *row, float factor, int64_t hd, bool add)
+{
+    if (to->dtype == DTYPE_F32) {
+        row_scale(element_at(to, at), row, factor, hd, add);
+        return;
+    }
+    for (int64_t d = 0; d < hd; d += BLOCK) {
+        float piece[BLOCK];
+        int64_t n = min_of(BLOCK, hd - d);
+        if (add)
+            widen(piece, element_at(to, at + d), to->dtype, n);
+        row_scale(piece, row + d, factor, n, add);
+        narrow(element_at(to, at + d), piece, to->dtype, n);
+    }
 }
 
 /* a0 b0 a1 b1 ...: the lower or upper halves of a and b interleaved. */
@@ -232,6 +269,18 @@ ALWAYS_INLINE void rows_transpose(float *to, const float *from, int64_t stride, 
         }
 }
 
+/* The same for rows of a tensor, through staging [BLOCK, head_stride(hd)] when they must be widened. */
+ALWAYS_INLINE void rows_transpose_from(float *to, float *staging, const Tensor *from, int64_t at, int64_t stride, int64_t n,
+                                       int64_t hd)
+{
+    if (from->dtype == DTYPE_F32) {
+        rows_transpose(to, element_at(from, at), stride, n, hd);
+        return;
+    }
+    rows_copy(staging, head_stride(hd), from, at, stride, n, hd);
+    rows_transpose(to, staging, head_stride(hd), n, hd);
+}
+
 /* K and V of one key/value head, copied out of qkv: [rows, stride] each. In qkv the rows of a head lie thousands of bytes
  * apart, often a multiple of a large power of two, and would fight for a few sets of the caches. */
 typedef struct HeadKeys {
@@ -239,27 +288,27 @@ typedef struct HeadKeys {
     int64_t head, rows; /* which head is here (-1: none), and how many of its rows, in whole blocks */
 } HeadKeys;
 
-/* Makes sure that at least `rows` rows of head number `head` are here. qkv_keys: the head's first key, its values NKV*hd
- * floats further, rows `width` apart; T of them. */
-ALWAYS_INLINE void head_keys_load(HeadKeys *h, int64_t head, int64_t rows, const float *qkv_keys, AttentionShape s, int64_t hd)
+/* Makes sure that at least `rows` rows of head number `head` are here. In qkv the head's first key is at `at`, its values NKV*hd
+ * numbers further, rows `width` apart; T of them. */
+ALWAYS_INLINE void head_keys_load(HeadKeys *h, int64_t head, int64_t rows, const Tensor *qkv, int64_t at, AttentionShape s,
+                                  int64_t hd)
 {
     int64_t width = (s.NH + 2 * s.NKV) * hd, stride = head_stride(hd);
     if (h->head != head)
         h->rows = 0;
     h->head = head;
     for (; h->rows < rows; h->rows += BLOCK) {
-        const float *k = qkv_keys + h->rows * width;
-        rows_copy(h->keys + h->rows * stride, stride, k, width, min_of(BLOCK, s.T - h->rows), hd);
-        rows_copy(h->values + h->rows * stride, stride, k + s.NKV * hd, width, min_of(BLOCK, s.T - h->rows), hd);
+        int64_t k = at + h->rows * width;
+        rows_copy(h->keys + h->rows * stride, stride, qkv, k, width, min_of(BLOCK, s.T - h->rows), hd);
+        rows_copy(h->values + h->rows * stride, stride, qkv, k + s.NKV * hd, width, min_of(BLOCK, s.T - h->rows), hd);
     }
 }
 
 /* ---- Products -------------------------------------------------------------------------------------------------------- */
 
-/* C[m][n] += sum over k in [0, K) of A(m, k) B[k][n], or = without the old value, for `rows` rows and
- * `vectors` vectors (constants: the loops over them unroll).
- * A(m, k) is a[m * am + k * ak]. The partial sums stay in registers and grow in ascending k, so that the same product has the
- * same bits wherever it is computed. */
+/* C[m][n] += sum over k in [0, K) of A(m, k) B[k][n], or = instead of += without `accumulate`, for `rows` rows and `vectors`
+ * vectors, both constants at every call. A(m, k) is a[m * am + k * ak]. The partial sums stay in registers and grow in
+ * ascending k, so that the same product has the same bits wherever it is computed. */
 ALWAYS_INLINE void product_kernel(float *c, int64_t ldc, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb,
                                   int64_t K, const int rows, const int vectors, bool accumulate)
 {
@@ -355,34 +404,28 @@ ALWAYS_INLINE void product_keys(float *out, const float *tile, const float *b, i
 /* bits[j][i] = the random bits of element first + i*T + j, `first` being the index of the tile's corner. Four neighbouring
  * keys share one Philox block, so each lane makes the blocks of its own query, from the one its first key lies in; where T is
  * not a multiple of 4 the keys then begin in the middle of a block, and the rows move up by that much. */
-ALWAYS_INLINE void random_tile(uint32_t *bits, RandomKey key, uint64_t first, int64_t T, int64_t nk, int64_t nq, bool diagonal)
+ALWAYS_INLINE void random_tile(uint32_t *bits, const PhiloxKeys *keys, uint64_t first, int64_t T, int64_t nk, int64_t nq,
+                               bool diagonal)
 {
     for (int64_t i = 0; i < nq; i += VECTOR) {
-        uint32_t low[VECTOR], high[VECTOR], skip[VECTOR];
-        for (int l = 0; l < VECTOR; l++) {
-            uint64_t index = first + (uint64_t)((i + l) * T);
-            low[l] = (uint32_t)(index >> 2);
-            high[l] = (uint32_t)(index >> 34);
-            skip[l] = (uint32_t)index & 3;
+        VecWide even, odd; /* block numbers of queries i, i+2, ... and i+1, i+3, ... */
+        for (int l = 0; l < WIDE; l++) {
+            even[l] = (first + (uint64_t)((i + 2 * l) * T)) >> 2;
+            odd[l] = (first + (uint64_t)((i + 2 * l + 1) * T)) >> 2;
         }
-        int64_t rows = keys_visible(i, nk, diagonal);
-        for (int64_t j = 0; j < rows + 3; j += 4) {
-            uint32_t *out = bits + j * BLOCK + i;
-            uint32_t block = (uint32_t)(j >> 2);
-#pragma omp simd
-            for (int l = 0; l < VECTOR; l++) {
-                uint32_t c0 = low[l] + block, c1 = high[l] + (c0 < block);
-                Philox p = philox4x32_10(c0, c1, key.high[0], key.high[1], key.key[0], key.key[1]);
-                out[l] = p.word[0];
-                out[BLOCK + l] = p.word[1];
-                out[2 * BLOCK + l] = p.word[2];
-                out[3 * BLOCK + l] = p.word[3];
+        int64_t visible = keys_visible(i, nk, diagonal);
+        for (int64_t j = 0; j < visible + 3; j += 4, even += 1, odd += 1) {
+            VecWide a[4], b[4];
+            philox_lanes(a, even, even >> 32, keys);
+            philox_lanes(b, odd, odd >> 32, keys);
+            for (int64_t word = 0; word < 4; word++) {
+                VecWide both = (a[word] & 0xFFFFFFFF) | (b[word] << 32);
+                memcpy(bits + (j + word) * BLOCK + i, &both, sizeof both);
             }
         }
-        if (T % 4 != 0)
-            for (int64_t j = 0; j < rows; j++)
-                for (int l = 0; l < VECTOR; l++)
-                    bits[j * BLOCK + i + l] = bits[(j + skip[l]) * BLOCK + i + l];
+        for (int64_t j = 0; T % 4 != 0 && j < visible; j++)
+            for (int64_t l = i; l < i + VECTOR; l++)
+                bits[j * BLOCK + l] = bits[(j + (int64_t)((first + (uint64_t)(l * T)) & 3)) * BLOCK + l];
     }
 }
 
