@@ -13,6 +13,7 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* A model and data so small that a step takes a fraction of a millisecond; `data` is made by text_prepare. One thread: on a busy
