@@ -6,6 +6,8 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* An address in the stack of each thread of the OpenMP team: the mapping that holds one is a stack. */
 typedef struct Stacks {
@@ -25,9 +27,20 @@ static Stacks stacks_find(int threads)
     return s;
 }
 
-static bool holds(size_t start, size_t end, const void *p)
+/* Bytes of [begin, begin + bytes) that are in memory, in whole pages. Not taken from the mappings: the kernel may merge an arena
+ * with an anonymous neighbour into one. */
+static size_t pages_present(const void *begin, size_t bytes)
 {
-    return (size_t)p >= start && (size_t)p < end;
+    unsigned char present[4096];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (bytes + page - 1) / page, count = 0;
+    for (size_t done = 0; done < pages; done += sizeof present) {
+        size_t n = pages - done < sizeof present ? pages - done : sizeof present;
+        if (mincore((char *)begin + done * page, n * page, present) != 0)
+            return 0;
+        for (size_t i = 0; i < n; i++)
+            count += present[i] & 1;
+    }
+    return count * page;
 }
 
 static bool is_stack(const Stacks *s, size_t start, size_t end, const char *path)
@@ -38,16 +51,10 @@ static bool is_stack(const Stacks *s, size_t start, size_t end, const char *path
     return yes;
 }
 
-/* The field of *r that a mapping belongs to; anonymous memory that is nothing else is the heap's until malloc denies it. The
- * kernel may merge an arena with an anonymous neighbour of equal rights: then the mapping counts as the arena's. */
-static size_t *mapping_owner(Resident *r, const Model *m, const Stacks *s, size_t start, size_t end, const char *perms,
-                             const char *path)
+/* The field of *r that a mapping belongs to; anonymous memory that is nothing else is the heap's until others claim it. */
+static size_t *mapping_owner(Resident *r, const Stacks *s, size_t start, size_t end, const char *perms, const char *path)
 {
     size_t length = strlen(path);
-    if (holds(start, end, m->persistent))
-        return &r->persistent;
-    if (holds(start, end, m->step))
-        return &r->step;
     if (is_stack(s, start, end, path))
         return &r->stacks;
     if (length > 4 && strcmp(path + length - 4, ".bin") == 0)
@@ -89,14 +96,17 @@ bool resident_read(Resident *r, const Model *m)
     while (fgets(line, sizeof line, f)) {
         path[0] = 0;
         if (sscanf(line, "%zx-%zx %7s %*s %*s %*s %4199[^\n]", &start, &end, perms, path) >= 3)
-            owner = mapping_owner(r, m, &stacks, start, end, perms, path);
+            owner = mapping_owner(r, &stacks, start, end, perms, path);
         else if (owner && sscanf(line, "Rss: %zu kB", &kib) == 1) {
             *owner += kib * 1024;
             r->total += kib * 1024;
         }
     }
     fclose(f);
-    size_t known = malloc_bytes();
+    r->persistent = pages_present(m->persistent, m->plan.persistent_bytes);
+    r->step = pages_present(m->step, m->plan.step_bytes);
+    size_t arenas = r->persistent + r->step, known = malloc_bytes();
+    r->heap -= arenas < r->heap ? arenas : r->heap;
     r->unexplained = r->heap > known ? r->heap - known : 0;
     r->heap -= r->unexplained;
     return true;

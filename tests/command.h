@@ -13,6 +13,7 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* A model and data so small that a step takes a fraction of a millisecond; `data` is made by text_prepare. One thread: on a busy
@@ -26,7 +27,8 @@ static char command_path[PATH_SIZE];
 typedef struct Output {
     int code; /* exit code, or 128 + the signal that ended it */
     char out[16384], err[4096];
-    long peak_kib; /* largest resident size */
+    long peak_kib;      /* largest resident size */
+    double cpu_seconds; /* of all its threads    */
 } Output;
 
 /* Group set-up: finds the binary, and makes the group's folder the working directory. */
@@ -99,6 +101,8 @@ static inline const Output *command_wait(pid_t child)
     }
     o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     o.peak_kib = usage.ru_maxrss;
+    o.cpu_seconds = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                    1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
     file_head(o.out, sizeof o.out, "out");
     file_head(o.err, sizeof o.err, "err");
     return &o;
@@ -184,6 +188,25 @@ static inline json_t *log_lines(const char *out_dir)
     }
     fclose(f);
     return list;
+}
+
+/* Waits until the log of a run in progress has `lines` lines. */
+static inline void log_wait(const char *out_dir, int lines)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/log.jsonl", out_dir);
+    for (int waited = 0; waited < 60000; waited++) {
+        FILE *f = fopen(path, "r");
+        int seen = 0;
+        for (int c; f && (c = getc(f)) != EOF;)
+            seen += c == '\n';
+        if (f)
+            fclose(f);
+        if (seen >= lines)
+            return;
+        usleep(1000);
+    }
+    fail_msg("%s never had %d lines", path, lines);
 }
 
 /* A number of the log's line `line`, the configuration being line 0; NaN when it is null or absent. */

@@ -113,23 +113,6 @@ static void test_resume_in_other_pieces(void **state)
     json_decref(b);
 }
 
-/* Waits until the run has logged `lines` lines. */
-static void wait_for_lines(const char *path, int lines)
-{
-    for (int waited = 0; waited < 60000; waited++) {
-        FILE *f = fopen(path, "r");
-        int seen = 0;
-        for (int c; f && (c = getc(f)) != EOF;)
-            seen += c == '\n';
-        if (f)
-            fclose(f);
-        if (seen >= lines)
-            return;
-        usleep(1000);
-    }
-    fail_msg("%s never had %d lines", path, lines);
-}
-
 static int latest_step(const char *out_dir)
 {
     char path[256];
@@ -150,8 +133,7 @@ static void test_signals(void **state)
         char line[1024];
         snprintf(line, sizeof line, "train " RUN " --max-iters 100000 --checkpoint-interval 0 --out-dir %s", names[i]);
         pid_t child = command_start(line);
-        snprintf(line, sizeof line, "%s/log.jsonl", names[i]);
-        wait_for_lines(line, 5);
+        log_wait(names[i], 5);
         kill(child, signals[i]);
         const Output *o = command_wait(child);
         assert_int_equal(o->code, 0);

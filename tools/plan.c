@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool plan_print(const Trainer *t, bool json, Error *e)
+static bool plan_print(const Trainer *t, Error *e)
 {
-    if (!json) {
+    if (!t->options.json) {
         ledger_print(stdout, &t->model, t->options.verbose);
         return true;
     }
@@ -26,9 +26,8 @@ int plan_main(int argc, char **argv)
     Error e = {0};
     Trainer t;
     memset(&t, 0, sizeof t);
-    bool json = train_options_flag(&argc, argv, "--json");
     t.options = train_options_default();
-    bool ok = trainer_plan(&t, argc, argv, &e) && plan_print(&t, json, &e) && trainer_fits(&t, &e);
+    bool ok = trainer_plan(&t, argc, argv, &e) && plan_print(&t, &e) && trainer_fits(&t, &e);
     trainer_close(&t);
     if (!ok)
         fprintf(stderr, "tally plan: %s\n", e.text);

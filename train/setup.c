@@ -252,6 +252,8 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
     *o = train_options_default();
     if (!trainer_plan(t, argc, argv, e))
         return false;
+    if (o->json)
+        return error_usage(e, "json: is for tally plan and tally bench; tally train writes log.jsonl into its out_dir");
     if (!o->data[0])
         return error_usage(e, "--data DIR is missing; `tally data prepare FILE --out DIR` makes one from text");
     if (!data_open(t, e) || !prompt_encode(t, e) || !state_open(t, e) || !trainer_fits(t, e) || !loader_open(t, e) ||
