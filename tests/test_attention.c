@@ -2,7 +2,7 @@
  * thread counts, the workspace's bounds, extreme scores. Every build that this processor can run is tested. */
 #include "base/json.h"
 #include "base/safetensors.h"
-#include "kernels/device.h"
+#include "kernels/cpu/attention_tile.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -347,6 +347,40 @@ static void test_same_bits(void **state)
     case_free(&b);
 }
 
+/* A tile's random words where element numbers pass 2^34, that is, where the number of a Philox block outgrows 32 bits. */
+static void test_random_tile(void **state)
+{
+    (void)state;
+    static uint32_t bits[RANDOM_ROWS * BLOCK];
+    const RandomKey key = random_key(1, RANDOM_ATTENTION_DROPOUT, 2, 3, 4);
+    const PhiloxKeys keys = philox_keys(key);
+    for (int64_t T = 60; T < 64; T++) {
+        const uint64_t first = ((uint64_t)1 << 34) - 1000 - (uint64_t)T % 4;
+        random_tile(bits, &keys, first, T, 59, 33, false);
+        for (int64_t j = 0; j < 59; j++)
+            for (int64_t i = 0; i < 33; i++)
+                assert_int_equal(bits[j * BLOCK + i], random_bits(key, first + (uint64_t)(i * T + j)));
+    }
+}
+
+/* The exponential and the logarithm over their ranges, in the test's own build. */
+static void test_exp_log(void **state)
+{
+    (void)state;
+    for (float x = -87.3f; x < 88; x += 0.00173f) {
+        const double e = vec_exp(vec_all(x))[0], want = exp((double)x);
+        assert_true(fabs(e - want) < 2.5e-7 * want);
+    }
+    for (float x = 1; x < 1e9f; x *= 1.0017f) {
+        const double y = vec_log(vec_all(x))[0], want = log((double)x);
+        assert_true(fabs(y - want) < 2e-7 * (1 + want));
+    }
+    const float inputs[] = {0, -0.0f, -87.34f, -1e4f, -3e38f, -INFINITY};
+    for (int i = 0; i < 6; i++)
+        assert_true(vec_exp(vec_all(inputs[i]))[0] == (i < 2 ? 1 : 0));
+    assert_true(isnan(vec_exp(vec_all(NAN))[0]) && isnan(vec_log(vec_all(NAN))[0]));
+}
+
 /* A workspace one byte short is refused, and nothing is written. */
 static void test_short_workspace(void **state)
 {
@@ -573,6 +607,8 @@ int main(void)
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_short_workspace),
+        cmocka_unit_test(test_random_tile),
+        cmocka_unit_test(test_exp_log),
         cmocka_unit_test(test_cached),
         cmocka_unit_test(test_huge_scores),
         cmocka_unit_test(test_minus_infinity),

@@ -18,7 +18,6 @@ typedef struct Bench {
     double *seconds; /* [max_iters] of the timed steps, ascending  */
     int32_t *ids;    /* [B, T] random tokens, inputs and targets   */
     OpTimes times;   /* of one more step, op by op                 */
-    bool json;
 } Bench;
 
 static int ascending(const void *a, const void *b)
@@ -164,12 +163,11 @@ int bench_main(int argc, char **argv)
     strcpy(b.options.model, "gpt2");
     b.options.batch_size = 4;
     b.options.max_iters = 5;
-    b.json = train_options_flag(&argc, argv, "--json");
     bool ok = train_options_parse(&b.options, argc, argv, checkpoint, &trainer, &e);
     if (ok && b.options.max_iters < 1)
         ok = error_usage(&e, "max_iters: needs to be 1 or more steps to time");
     ok = ok && bench_run(&b, &e);
-    if (ok && b.json) {
+    if (ok && b.options.json) {
         json_t *object = result_json(&b);
         ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
         printf("\n");

@@ -108,12 +108,11 @@ int plan_main(int argc, char **argv)
     WhatIf table, *w = NULL;
     const Card *card;
     memset(&t, 0, sizeof t);
-    bool json = train_options_flag(&argc, argv, "--json");
     t.options = train_options_default();
     bool ok = trainer_settings(&t, argc, argv, &e) && room_choose(&t, &card, &e) && trainer_plan(&t, &e);
     if (ok && t.options.what_if)
         what_if_make(w = &table, &t.model, t.options.gradient_accumulation_steps, &t.room);
-    if (ok && json)
+    if (ok && t.options.json)
         ok = plan_print_json(&t, card, w, &e);
     else if (ok)
         plan_print(&t, card, w);

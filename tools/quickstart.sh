@@ -11,8 +11,8 @@ tally=$build/tally
 here=$build/quickstart
 url=https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
 sha256=86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed
-steps=2000   # nanoGPT's recipe for a CPU: under a minute on two cores of 2023
-seconds=150  # a slower machine is stopped then, as Ctrl-C does: the model is saved, and training can go on
+steps=2000   # nanoGPT's recipe for a CPU
+seconds=150  # on a slow machine training is stopped then, as by Ctrl-C: the model is saved, and training can go on
 
 download()
 {
@@ -45,11 +45,11 @@ run()
 {
     echo
     echo "\$ $*"
-    "$@"
+    timeout --preserve-status -s INT $seconds "$@"
 }
 rm -rf "$here/run"
 run "$tally" data prepare "$text" --tokenizer char --out "$here/data"
-run timeout --preserve-status -s INT $seconds "$tally" train --data "$here/data" --out-dir "$here/run" --model shakespeare-cpu --max-iters $steps \
+run "$tally" train --data "$here/data" --out-dir "$here/run" --model shakespeare-cpu --max-iters $steps \
     --log-interval 100 --eval-interval 500
 run "$tally" sample --out-dir "$here/run" --max-new-tokens 500
 

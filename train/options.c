@@ -121,7 +121,8 @@ static const OptionRow table[] = {
     {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
     HINT(quiet, "no lines per step"),
     HINT(verbose, "the memory plan per layer, its FLOPs and bytes per op"),
-    HEADING("Of tally plan alone (which also has --json):"),
+    HINT(json, "tally plan and tally bench: the result as a JSON object"),
+    HEADING("Of tally plan alone:"),
     PLACE(card, "NAME", "plan for this GPU's memory instead of this machine's, e.g. \"RTX 4060\"; an unknown name lists them"),
     {"vram", OPTION_BYTES, AT(vram), 0, 1e18, "SIZE", "plan for so much memory, e.g. 8GiB", true},
     HINT(what_if, "the same run in each precision, recompute level and several micro-batches: bytes, FLOPs, fits or not"),
@@ -333,7 +334,9 @@ static bool argp_run(Parse *p, int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = option_take,
-        .doc = "Trains a GPT on token files. Prints the memory plan before it takes any memory.\v"
+        .doc = "`tally train` trains a GPT on token files, after it has printed what memory that takes. `tally plan` prints "
+               "that, and "
+               "what a step costs, without training; `tally bench` times a step. All three take the settings of a run.\v"
                "A first run:  tally data prepare book.txt --tokenizer char --out book && tally train --data book --out-dir run",
     };
     argp_err_exit_status = 2;
@@ -372,18 +375,6 @@ bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint
     /* The file is read twice: it may say which run to resume, whose settings come before the file's own. */
     return argp_run(&places, argc, argv) && config_read(o, e) && argp_run(&places, argc, argv) &&
            (!o->resume || checkpoint_read(o, checkpoint, trainer, e)) && config_read(o, e) && argp_run(&all, argc, argv);
-}
-
-bool train_options_flag(int *argc, char **argv, const char *flag)
-{
-    for (int i = 1; i < *argc; i++) {
-        if (strcmp(argv[i], flag) != 0)
-            continue;
-        memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv); /* the final NULL moves along */
-        (*argc)--;
-        return true;
-    }
-    return false;
 }
 
 /* ---- Precision and run ---------------------------------------------------------------------------------------------- */

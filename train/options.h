@@ -16,7 +16,7 @@ typedef char OptionText[1024];
 typedef struct TrainOptions {
     OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
     OptionText precision, param_dtype, master_dtype, grad_dtype, act_dtype, resid_dtype, m_dtype, v_dtype, recompute;
-    bool resume, quiet, verbose, fit;
+    bool resume, quiet, verbose, json, fit;
     int64_t seed, threads;
     double mem_cap; /* bytes; 0: what the machine has */
 
@@ -51,10 +51,6 @@ TrainOptions train_options_default(void);
  * path and *trainer its trainer.json (a new reference); else "" and NULL. --help exits.
  * False with a message for an unknown flag, a bad value, a bad file. */
 bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint[PATH_SIZE], json_t **trainer, Error *e);
-
-/* For commands that take the settings of a run and a flag of their own beside them: removes `flag` ("--json") from the command
- * line and says whether it was there. */
-bool train_options_flag(int *argc, char **argv, const char *flag);
 
 /* Takes settings from an object as options_to_json makes it or as a --config file has it. Unknown names are refused;
  * `where` is for messages. */

@@ -291,7 +291,9 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
     if (!trainer_settings(t, argc, argv, e))
         return false;
     if (o->card[0] || o->vram > 0 || o->what_if)
-        return error_usage(e, "--card, --vram and --what-if are for tally plan: this run would be on this machine");
+        return error_usage(e, "card, vram and what_if are for tally plan: this run would be on this machine");
+    if (o->json)
+        return error_usage(e, "json: is for tally plan and tally bench; tally train writes log.jsonl into its out_dir");
     if (!trainer_plan(t, e))
         return false;
     if (!o->data[0])

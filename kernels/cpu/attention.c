@@ -14,6 +14,7 @@ typedef struct Forward {
     float *att, *lse;
     float scale; /* 1 / sqrt(hd) */
     DropoutMask drop;
+    PhiloxKeys keys;
 } Forward;
 
 /* One thread's scratch. */
@@ -90,6 +91,8 @@ ALWAYS_INLINE void forward_block(const Forward *f, Scratch *w, int64_t item, int
     AttentionShape s = f->s;
     int64_t blocks = (s.T + BLOCK - 1) / BLOCK, first = item % blocks * BLOCK, nq = min_of(BLOCK, s.T - first);
     int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, kv = h / (s.NH / s.NKV);
+    float *att = f->att + ((b * s.T + first) * s.NH + h) * hd;
+    rows_prefetch(att, s.NH * hd, nq, hd);
     rows_transpose(w->queries, f->qkv + (b * s.T + first) * width + h * hd, width, nq, hd);
     head_keys_load(&w->kv, b * s.NKV + kv, first + nq, f->qkv + b * s.T * width + (s.NH + kv) * hd, s, hd);
     for (int64_t i = 0; i < BLOCK; i++) {
@@ -101,13 +104,13 @@ ALWAYS_INLINE void forward_block(const Forward *f, Scratch *w, int64_t item, int
         bool diagonal = key == first;
         product_scores(w->tile, w->kv.keys + at, w->queries, nk, nq, hd, diagonal);
         if (f->drop.active)
-            random_tile(w->bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+            random_tile(w->bits, &f->keys, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
         softmax_tile(f, w, nk, nq, diagonal);
         if (key > 0)
             rows_shrink(w->out, w->shrink, nq, hd);
         product_queries(w->out, w->tile, w->kv.values + at, nk, nq, hd, diagonal, key > 0);
     }
-    rows_finish(f, w, f->att + (b * s.T + first) * s.NH * hd + h * hd, f->lse + head * s.T + first, nq, hd);
+    rows_finish(f, w, att, f->lse + head * s.T + first, nq, hd);
 }
 
 /* The usual head sizes get code of their own, in which all strides are constants. */
@@ -131,9 +134,10 @@ void CPU(attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Te
 {
     if (!workspace_check(c, OP_attention_forward, attention_workspace(s, &c->target)))
         return;
-    Forward f = {s, qkv.data, att.data, lse.data, (float)(1.0 / sqrt((double)s.hd)), dropout_mask(c, drop)};
+    DropoutMask mask = dropout_mask(c, drop);
+    Forward f = {s, qkv.data, att.data, lse.data, (float)(1.0 / sqrt((double)s.hd)), mask, philox_keys(mask.key)};
     int threads = c->target.threads;
-#pragma omp parallel for schedule(static, 1) num_threads(threads)
+#pragma omp parallel for schedule(static, 1) num_threads(cpu_threads(c, s.B *s.NH *s.T *s.T *s.hd))
     for (int id = 0; id < threads; id++) {
         int64_t first, last;
         share_items(s, id, threads, &first, &last);

@@ -21,6 +21,7 @@ typedef struct Backward {
     const float *datt, *att, *lse, *qkv;
     float scale; /* 1 / sqrt(hd) */
     DropoutMask drop;
+    PhiloxKeys keys;
 } Backward;
 
 /* One thread's scratch. */
@@ -123,7 +124,10 @@ ALWAYS_INLINE void backward_block(const Backward *f, Scratch *w, int64_t item, i
     AttentionShape s = f->s;
     int64_t blocks = (s.T + BLOCK - 1) / BLOCK, first = item % blocks * BLOCK, nq = min_of(BLOCK, s.T - first);
     int64_t head = item / blocks, b = head / s.NH, h = head % s.NH, width = (s.NH + 2 * s.NKV) * hd, kv = h / (s.NH / s.NKV);
-    int64_t query = (b * s.T + first) * width + h * hd, out = (b * s.T + first) * s.NH * hd + h * hd;
+    int64_t row = b * s.T + first, query = row * width + h * hd, out = (row * s.NH + h) * hd;
+    rows_prefetch(f->dqkv + query, width, nq, hd);
+    rows_prefetch(f->dqkv + row * width + (s.NH + kv) * hd, width, nq, hd);
+    rows_prefetch(f->dqkv + row * width + (s.NH + s.NKV + kv) * hd, width, nq, hd);
     head_keys_load(&w->kv, b * s.NKV + kv, first + nq, f->qkv + b * s.T * width + (s.NH + kv) * hd, s, hd);
     if (queries_load(w, f->qkv + query, width, f->datt + out, f->att + out, s.NH * hd, f->lse + head * s.T + first, nq, hd))
         probabilities_normalize(f, w, first, nq, hd);
@@ -133,7 +137,7 @@ ALWAYS_INLINE void backward_block(const Backward *f, Scratch *w, int64_t item, i
         product_scores(w->tile, w->kv.keys + at, w->queries_t, nk, nq, hd, diagonal);
         product_scores(w->grad_tile, w->kv.values + at, w->grads_t, nk, nq, hd, diagonal);
         if (f->drop.active)
-            random_tile(w->bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+            random_tile(w->bits, &f->keys, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
         gradient_tile(f, w, nk, nq, diagonal);
         product_keys(w->dv + at, w->tile, w->grads, nk, nq, hd, diagonal);
         product_keys(w->dk + at, w->grad_tile, w->queries, nk, nq, hd, diagonal);
@@ -193,18 +197,19 @@ void CPU(attention_backward)(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt,
 {
     if (!workspace_check(c, OP_attention_backward, attention_backward_workspace(s, &c->target)))
         return;
+    DropoutMask mask = dropout_mask(c, drop);
     Backward f = {
-        s, dqkv.data, datt.data, att.data, lse.data, qkv.data, (float)(1.0 / sqrt((double)s.hd)), dropout_mask(c, drop)};
+        s, dqkv.data, datt.data, att.data, lse.data, qkv.data, (float)(1.0 / sqrt((double)s.hd)), mask, philox_keys(mask.key)};
     int64_t per = (s.T + BLOCK - 1) / BLOCK * (s.NH / s.NKV);
-    int threads = c->target.threads;
-#pragma omp parallel for schedule(static, 1) num_threads(threads)
+    int threads = c->target.threads, running = cpu_threads(c, s.B * s.NH * s.T * s.T * s.hd);
+#pragma omp parallel for schedule(static, 1) num_threads(running)
     for (int id = 0; id < threads; id++) {
         int64_t first, last;
         share_items(s, id, threads, &first, &last);
         Scratch w = scratch_at((float *)c->workspace + id * backward_floats(s.T, s.hd), s.T, s.hd);
         backward_stretch(&f, w, first, last, per);
     }
-#pragma omp parallel for schedule(static, 1) num_threads(threads)
+#pragma omp parallel for schedule(static, 1) num_threads(running)
     for (int id = 0; id < threads; id++) {
         int64_t from, to;
         cpu_share(s.T, id, threads, &from, &to);

@@ -53,7 +53,7 @@ void CPU(attention_cached)(Ctx *c, AttentionShape s, Tensor att, Tensor cache, T
         for (int64_t t = 0; t < s.T; t++)
             memcpy(kept + (b * P + first + t) * 2 * kv, in + (b * s.T + t) * width + s.NH * s.hd,
                    (size_t)(2 * kv) * sizeof(float));
-#pragma omp parallel for schedule(static) num_threads(c->target.threads)
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(c, queries *(first + s.T) * s.hd))
     for (int64_t n = 0; n < queries; n++) {
         int64_t t = n % s.T, h = n / s.T % s.NH, b = n / s.T / s.NH;
         const float *k = kept + b * P * 2 * kv + h / (s.NH / s.NKV) * s.hd;

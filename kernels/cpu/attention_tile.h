@@ -14,12 +14,13 @@
 #define TALLY_KERNELS_CPU_ATTENTION_TILE_H
 
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/philox_lanes.h"
 #include <math.h>
 #include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* BLOCK is a multiple of every build's ROWS and of two vectors. ROWS x 2 vectors of partial sums, two vectors of the right
+/* BLOCK is a multiple of every build's ROWS and VECTOR. ROWS x 2 vectors of partial sums, two vectors of the right
  * factor and one of the left fill the registers of each instruction set: 32 with AVX-512, 16 before. */
 enum { BLOCK = 96, LANES_MAX = 16 };
 #if defined(__AVX512F__)
@@ -136,7 +137,7 @@ ALWAYS_INLINE Vec vec_exp(Vec x)
     p = p * r + 4.9999231e-1f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    VecInt power = ((VecInt)shifted << 23) + 0x3F800000; /* the bits of 2^k */
+    VecBits power = ((VecBits)shifted << 23) + 0x3F800000; /* the bits of 2^k */
     return (Vec)(~(x < -87.33f) & (VecInt)(p * (Vec)power));
 }
 
@@ -168,6 +169,15 @@ ALWAYS_INLINE void rows_copy(float *to, int64_t to_stride, const float *from, in
             t[d] = d < hd ? f[d] : 0.0f;
     }
     memset(to + n * to_stride, 0, (size_t)((round_up(n, ROWS) - n) * to_stride) * sizeof(float));
+}
+
+/* Asks for n rows of hd floats, which will be written once a block is done, to come near while it is computed. A row of dqkv
+ * lies far from the next, and a store waits for the cache line that it goes to. */
+ALWAYS_INLINE void rows_prefetch(const float *p, int64_t stride, int64_t n, int64_t hd)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t d = 0; d < hd; d += 16)
+            __builtin_prefetch(p + i * stride + d);
 }
 
 /* to[d] = from[d] * factor for d < hd; with `add`, += instead. */
@@ -256,10 +266,9 @@ ALWAYS_INLINE void head_keys_load(HeadKeys *h, int64_t head, int64_t rows, const
 
 /* ---- Products -------------------------------------------------------------------------------------------------------- */
 
-/* C[m][n] += sum over k in [0, K) of A(m, k) B[k][n], or = without the old value, for `rows` rows and
- * `vectors` vectors (constants: the loops over them unroll).
- * A(m, k) is a[m * am + k * ak]. The partial sums stay in registers and grow in ascending k, so that the same product has the
- * same bits wherever it is computed. */
+/* C[m][n] += sum over k in [0, K) of A(m, k) B[k][n], or = instead of += without `accumulate`, for `rows` rows and `vectors`
+ * vectors, both constants at every call. A(m, k) is a[m * am + k * ak]. The partial sums stay in registers and grow in
+ * ascending k, so that the same product has the same bits wherever it is computed. */
 ALWAYS_INLINE void product_kernel(float *c, int64_t ldc, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb,
                                   int64_t K, const int rows, const int vectors, bool accumulate)
 {
@@ -355,34 +364,28 @@ ALWAYS_INLINE void product_keys(float *out, const float *tile, const float *b, i
 /* bits[j][i] = the random bits of element first + i*T + j, `first` being the index of the tile's corner. Four neighbouring
  * keys share one Philox block, so each lane makes the blocks of its own query, from the one its first key lies in; where T is
  * not a multiple of 4 the keys then begin in the middle of a block, and the rows move up by that much. */
-ALWAYS_INLINE void random_tile(uint32_t *bits, RandomKey key, uint64_t first, int64_t T, int64_t nk, int64_t nq, bool diagonal)
+ALWAYS_INLINE void random_tile(uint32_t *bits, const PhiloxKeys *keys, uint64_t first, int64_t T, int64_t nk, int64_t nq,
+                               bool diagonal)
 {
     for (int64_t i = 0; i < nq; i += VECTOR) {
-        uint32_t low[VECTOR], high[VECTOR], skip[VECTOR];
-        for (int l = 0; l < VECTOR; l++) {
-            uint64_t index = first + (uint64_t)((i + l) * T);
-            low[l] = (uint32_t)(index >> 2);
-            high[l] = (uint32_t)(index >> 34);
-            skip[l] = (uint32_t)index & 3;
+        VecWide even, odd; /* block numbers of queries i, i+2, ... and i+1, i+3, ... */
+        for (int l = 0; l < WIDE; l++) {
+            even[l] = (first + (uint64_t)((i + 2 * l) * T)) >> 2;
+            odd[l] = (first + (uint64_t)((i + 2 * l + 1) * T)) >> 2;
         }
-        int64_t rows = keys_visible(i, nk, diagonal);
-        for (int64_t j = 0; j < rows + 3; j += 4) {
-            uint32_t *out = bits + j * BLOCK + i;
-            uint32_t block = (uint32_t)(j >> 2);
-#pragma omp simd
-            for (int l = 0; l < VECTOR; l++) {
-                uint32_t c0 = low[l] + block, c1 = high[l] + (c0 < block);
-                Philox p = philox4x32_10(c0, c1, key.high[0], key.high[1], key.key[0], key.key[1]);
-                out[l] = p.word[0];
-                out[BLOCK + l] = p.word[1];
-                out[2 * BLOCK + l] = p.word[2];
-                out[3 * BLOCK + l] = p.word[3];
+        int64_t visible = keys_visible(i, nk, diagonal);
+        for (int64_t j = 0; j < visible + 3; j += 4, even += 1, odd += 1) {
+            VecWide a[4], b[4];
+            philox_lanes(a, even, even >> 32, keys);
+            philox_lanes(b, odd, odd >> 32, keys);
+            for (int64_t word = 0; word < 4; word++) {
+                VecWide both = (a[word] & 0xFFFFFFFF) | (b[word] << 32);
+                memcpy(bits + (j + word) * BLOCK + i, &both, sizeof both);
             }
         }
-        if (T % 4 != 0)
-            for (int64_t j = 0; j < rows; j++)
-                for (int l = 0; l < VECTOR; l++)
-                    bits[j * BLOCK + i + l] = bits[(j + skip[l]) * BLOCK + i + l];
+        for (int64_t j = 0; T % 4 != 0 && j < visible; j++)
+            for (int64_t l = i; l < i + VECTOR; l++)
+                bits[j * BLOCK + l] = bits[(j + (int64_t)((first + (uint64_t)(l * T)) & 3)) * BLOCK + l];
     }
 }
 

@@ -230,9 +230,8 @@ static void native_run(Ctx *c, const Gemm *g, void *C, const void *A, const void
     for (int64_t at = 0, width; at < g->N; at += width) {
         width = piece_width(g, g->N - at);
         Gemm piece = gemm_piece(g, width);
-        product_do(c, &piece, (void *)at_element(C, g->type_c, at), A,
-                   at_element(B, g->type_b, g->transpose_b ? at * g->ldb : at), g->bias ? at_element(bias, g->type_b, at) : NULL,
-                   scratch);
+        product_do(c, &piece, (void *)at_element(C, g->type_c, at), A, at_element(B, g->type_b, at),
+                   g->bias ? at_element(bias, g->type_b, at) : NULL, scratch); /* a transposed B is not cut: at = 0 */
     }
 }
 
