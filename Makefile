@@ -70,6 +70,14 @@ $(OUT)/%.$(1).o: %.c $(OUT)/flags
 endef
 $(foreach isa,$(ISAS),$(eval $(call per_isa,$(isa))))
 
+# The table of GPUs as C: {"name", "capability", numbers, 0 for what is empty}, a line each; without comments and heading.
+$(OUT)/gpus.inc: tools/gpus.csv
+	@mkdir -p $(@D)
+	$(Q)sed -e '/^#/d; /^name,/d; s/,,/,0,/g; s/,,/,0,/g; s/^\([^,]*\),\([^,]*\),/{"\1", "\2", /; s/$$/},/' $< >$@
+
+$(OUT)/tools/cards.o: $(OUT)/gpus.inc
+$(OUT)/tools/cards.o: private CFLAGS += -I$(OUT)
+
 # Changes when the flags do, and then everything is compiled again.
 $(OUT)/flags: FORCE | $(OUT)/found-build
 	@echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' | cmp -s - $@ || echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' >$@

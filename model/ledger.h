@@ -12,18 +12,25 @@
 typedef char BytesText[32];
 const char *bytes_text(BytesText text, double bytes);
 
-/* Prints the plan: bytes and share by category with bars, the peak and its moment, gap and alignment, FLOPs. per_layer adds a
+/* Prints the plan: bytes and share by category with bars, static bytes per parameter, the peak and its moment, gap and alignment;
+ * FLOPs and bytes moved per token, by phase, of a step of `accumulation` micro-batches. `verbose` adds each phase's ops and a
  * table of layers. */
-void ledger_print(FILE *out, const Model *m, bool per_layer);
+void ledger_print(FILE *out, const Model *m, int64_t accumulation, bool verbose);
 
-/* The plan as JSON: {"categories": {...}, "persistent_bytes", "step_bytes", "total_bytes", "peak": {"bytes", "op", "phase",
- * "layer"}, "packing_bytes", "alignment_bytes", "parameters", "flops": {...}, "tensors": [...]}. New reference; NULL when out of
- * memory. */
-json_t *ledger_json(const Model *m);
+/* The plan as JSON. A new reference; NULL when out of memory.
+ *   "categories" {"weights", "packed_weights", "master_weights", "gradients", "adam_m", "adam_v", "activations",
+ *                 "activation_gradients", "logits", "workspace", "communication", "data"}: bytes; those of the step arena at its
+ * peak "persistent_bytes", "step_bytes", "total_bytes", "alignment_bytes", "packing_bytes": total = categories + alignment +
+ * packing "peak"       {"bytes", "op", "phase", "layer"}: of the step arena "parameters", "static_bytes_per_parameter",
+ * "model_flops_per_token", "executed_flops_per_token" "run"        {"batch_size", "block_size", "gradient_accumulation_steps",
+ * "precision": {...}, "recompute", "recompute_every"} "costs"      {PHASE: {"gemm_flops", "other_flops", "bytes_read",
+ * "bytes_written": of one micro-batch or update; "flops_per_token", "bytes_per_token", "intensity" in FLOPs per byte; "ops": {OP:
+ * the same}}} "tensors"    [{"name", "layer", "category", "dtype", "shape", "bytes", "arena", "offset", "lives": {PASS: [first
+ * op, last op]}}] */
+json_t *ledger_json(const Model *m, int64_t accumulation);
 
-/* Does the plan fit, with `beside` bytes more that grow with the batch (the loader's), into `cap` bytes (0: what the target has,
- * and is free)? If not, a usage error that says by how much, which category is largest, and the largest batch_size that fits. */
-bool ledger_check(const Model *m, size_t beside, double cap, Error *e);
+/* Bytes of weights, masters, gradients and moments per parameter; alignment is not part of it. */
+double ledger_static_bytes(const Model *m);
 
 /* The resident memory of this process, read from /proc/self/smaps: where each byte belongs. */
 typedef struct Resident {
@@ -47,5 +54,9 @@ void resident_print(FILE *out, const Resident *r, const Model *m);
 /* Model FLOPs of training on one token: 6 N_matmul + 6 L C T, with N_matmul the elements of all matrices but the position table
  * (the token table once, as the head), and causal attention counted half. No recomputation. Forward only: a third. */
 double model_flops_per_token(const Model *m);
+
+/* FLOPs that the ops of a phase execute for one token of training, matrix products and all else, by the dry device's count;
+ * PHASE_COUNT: forward, recomputation, backward and update together. */
+double executed_flops_per_token(const Model *m, Phase phase, int64_t accumulation);
 
 #endif

@@ -1,6 +1,7 @@
 /* See plan.h. */
 #include "model/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,12 +318,12 @@ size_t plan_total_bytes(const Plan *p)
     return p->persistent_bytes + p->step_bytes;
 }
 
-PlanCost plan_cost(const Plan *p, Phase phase)
+PlanCost plan_op_cost(const Plan *p, Phase phase, OpId only)
 {
     PlanCost sum = {0};
     for (int64_t i = 0; i < p->log.count; i++) {
         const DryOp *op = &p->log.op[i];
-        if (phase != PHASE_COUNT && op->phase != phase)
+        if ((phase != PHASE_COUNT && op->phase != phase) || (only != OP_COUNT && op->op != only))
             continue;
         sum.gemm_flops += op->gemm_flops;
         sum.other_flops += op->other_flops;
@@ -330,6 +331,24 @@ PlanCost plan_cost(const Plan *p, Phase phase)
         sum.bytes_written += op->bytes_written;
     }
     return sum;
+}
+
+PlanCost plan_cost(const Plan *p, Phase phase)
+{
+    return plan_op_cost(p, phase, OP_COUNT);
+}
+
+double plan_seconds(const Plan *p, Phase phase, const PlanRates *rates)
+{
+    double seconds = 0;
+    for (int64_t i = 0; i < p->log.count; i++) {
+        const DryOp *op = &p->log.op[i];
+        double gemm = (double)op->gemm_flops / rates->gemm_flops, other = (double)op->other_flops / rates->other_flops;
+        double bytes = (double)(op->bytes_read + op->bytes_written) / rates->bytes;
+        if (op->phase == phase)
+            seconds += fmax(fmax(gemm, other), bytes);
+    }
+    return seconds;
 }
 
 void plan_free(Plan *p)

@@ -97,11 +97,22 @@ size_t plan_total_bytes(const Plan *p);
 /* Bytes of the step arena that are alive during op i. */
 size_t plan_live_bytes(const Plan *p, int64_t i);
 
-/* Sums over the log of one phase (PHASE_COUNT: all of them). */
+/* Sums over the log, of one phase (PHASE_COUNT: all of them); and of one op in it (OP_COUNT: all of them). The phases of training
+ * are those of one micro-batch, but PHASE_OPTIMIZER, which is one update. */
 typedef struct PlanCost {
     int64_t gemm_flops, other_flops, bytes_read, bytes_written;
 } PlanCost;
 PlanCost plan_cost(const Plan *p, Phase phase);
+PlanCost plan_op_cost(const Plan *p, Phase phase, OpId op);
+
+/* What a device does in a second at most. */
+typedef struct PlanRates {
+    double gemm_flops, other_flops, bytes;
+} PlanRates;
+
+/* The least time that a phase can take, in seconds (a roofline; Williams et al. 2009): op by op the matrix products, the other
+ * FLOPs or the bytes, whichever takes longest. */
+double plan_seconds(const Plan *p, Phase phase, const PlanRates *rates);
 
 /* "forward", "backward", ... */
 const char *phase_name(Phase phase);

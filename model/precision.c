@@ -43,11 +43,29 @@ int precision_bytes(const Precision *p)
     return (int)(dtype_size(p->param) + dtype_size(p->grad) + dtype_size(p->m) + dtype_size(p->v)) + (p->master ? 4 : 0);
 }
 
+static bool precision_equal(const Precision *a, const Precision *b)
+{
+    return a->param == b->param && a->grad == b->grad && a->act == b->act && a->resid == b->resid && a->m == b->m &&
+           a->v == b->v && a->master == b->master;
+}
+
+const char *precision_name(const Precision *p)
+{
+    static const char *const names[] = {"fp32", "bf16", "fp16"};
+    for (int i = 0; i < 3; i++) {
+        Precision named = {0};
+        Error ignored = {0};
+        if (precision_parse(names[i], &named, &ignored) && precision_equal(p, &named))
+            return names[i];
+    }
+    return NULL;
+}
+
 const char *precision_text(PrecisionText text, const Precision *p)
 {
-    Precision plain = {.m = DTYPE_F32}; /* all F32, no master */
-    if (memcmp(p, &plain, sizeof plain) == 0)
-        return strcpy(text, "fp32");
+    const char *name = precision_name(p);
+    if (name && strcmp(name, "fp32") == 0)
+        return strcpy(text, name);
     snprintf(text, sizeof(PrecisionText), "%s weights%s, %s grads, %s acts, %s resid, %s/%s moments", dtype_name(p->param),
              p->master ? " + f32 masters" : "", dtype_name(p->grad), dtype_name(p->act), dtype_name(p->resid), dtype_name(p->m),
              dtype_name(p->v));

@@ -30,6 +30,9 @@ bool precision_check(const Precision *p, Error *e);
 /* Bytes per parameter that persist: weights, masters, gradients, moments. */
 int precision_bytes(const Precision *p);
 
+/* The named policy that p is: "fp32", "bf16", "fp16"; NULL when it is none of them. */
+const char *precision_name(const Precision *p);
+
 /* "bf16 (master f32, grad f32, ...)": what the header line says. */
 typedef char PrecisionText[96];
 const char *precision_text(PrecisionText text, const Precision *p);

@@ -2,6 +2,7 @@
  * takes the settings of `tally train`; max_iters is the number of timed steps. */
 #include "tools/commands.h"
 
+#include "model/fit.h"
 #include "model/ledger.h"
 #include "train/options.h"
 #include "train/peak.h"
@@ -70,9 +71,11 @@ static bool bench_run(Bench *b, Error *e)
     config.block_size = o->block_size ? o->block_size : config.block_size;
     train_options_model(o, &config);
     ModelRun run;
+    Room room = room_here(&target, o->mem_cap);
     o->block_size = config.block_size;
+    room.loader = false;
     if (!train_options_run(o, &run, e) || !model_plan(&b->model, &config, &run, &target, e) ||
-        !ledger_check(&b->model, 0, o->mem_cap, e))
+        !fit_check(&b->model, o->gradient_accumulation_steps, &room, e))
         return false;
     b->peak = gemm_peak_measure(device, &target, e);
     b->seconds = memory_get(e, (size_t)o->max_iters + 1, sizeof *b->seconds, "step times");

@@ -3,8 +3,8 @@
 
 #include "base/args.h"
 #include "data/tokenizer.h"
+#include "model/fit.h"
 #include "model/generate.h"
-#include "model/ledger.h"
 #include "train/checkpoint.h"
 
 #include <argp.h>
@@ -124,8 +124,12 @@ static bool model_open(Model *m, const char *path, const SampleOptions *o, Error
     run.training = false;
     run.sample_size = o->samples;
     const Device *device = cpu_device(&target, (int)o->threads, e);
-    return device && model_config_load(path, &config, e) && model_plan(m, &config, &run, &target, e) &&
-           ledger_check(m, 0, 0, e) && model_allocate(m, device, e) && checkpoint_load_weights(m, path, e);
+    if (!device)
+        return false;
+    Room room = room_here(&target, 0);
+    room.loader = false;
+    return model_config_load(path, &config, e) && model_plan(m, &config, &run, &target, e) && fit_check(m, 1, &room, e) &&
+           model_allocate(m, device, e) && checkpoint_load_weights(m, path, e);
 }
 
 static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, Error *e)

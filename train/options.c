@@ -88,6 +88,7 @@ static const OptionRow table[] = {
     NUMBER(loss_scale, 0, 1e9, "fixed loss scale; 0: dynamic for fp16 (from 65536), 1 for the others"),
     TEXT(recompute, "LEVEL", "what the backward makes again instead of keeping it: none, norm, attention or block"),
     INT(recompute_every, 0, 65536, "with recompute block: keep the input of every N-th block only"),
+    HINT(fit, "choose --batch-size, --gradient-accumulation-steps and --recompute: the fewest FLOPs that fit, with as many tokens per step"),
     HEADING("Schedule and optimizer (AdamW; decay on matrices only):"),
     INT(max_iters, 0, INT64_MAX, "optimizer steps"),
     INT(epochs, 0, 1 << 30, "end after this many passes over the data instead"),
@@ -119,8 +120,12 @@ static const OptionRow table[] = {
     INT(seed, 0, INT64_MAX, "of weights, data order, dropout and samples"),
     {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
     HINT(quiet, "no lines per step"),
-    HINT(verbose, "the memory plan per layer"),
+    HINT(verbose, "the memory plan per layer, its FLOPs and bytes per op"),
     HINT(json, "tally plan and tally bench: the result as a JSON object"),
+    HEADING("Of tally plan alone:"),
+    PLACE(card, "NAME", "plan for this GPU's memory instead of this machine's, e.g. \"RTX 4060\"; an unknown name lists them"),
+    {"vram", OPTION_BYTES, AT(vram), 0, 1e18, "SIZE", "plan for so much memory, e.g. 8GiB", true},
+    HINT(what_if, "the same run in each precision, recompute level and several micro-batches: bytes, FLOPs, fits or not"),
 };
 /* clang-format on */
 

@@ -16,9 +16,14 @@ typedef char OptionText[1024];
 typedef struct TrainOptions {
     OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
     OptionText precision, param_dtype, master_dtype, grad_dtype, act_dtype, resid_dtype, m_dtype, v_dtype, recompute;
-    bool resume, quiet, verbose, json;
+    bool resume, quiet, verbose, json, fit;
     int64_t seed, threads;
     double mem_cap; /* bytes; 0: what the machine has */
+
+    /* Of `tally plan` alone: another machine's memory, and the table of other settings. */
+    OptionText card;
+    double vram; /* bytes; 0: the card's, or this machine's */
+    bool what_if;
 
     /* Model: 0 (or -1 for dropout) means "as the preset says". */
     int64_t n_layer, n_head, n_embd, vocab_size, vocab_multiple;

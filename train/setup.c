@@ -65,26 +65,64 @@ static bool config_choose(Trainer *t, ModelConfig *config, Error *e)
     return true;
 }
 
-bool trainer_plan(Trainer *t, int argc, char **argv, Error *e)
+bool trainer_settings(Trainer *t, int argc, char **argv, Error *e)
+{
+    if (!train_options_parse(&t->options, argc, argv, t->checkpoint, &t->resumed, e))
+        return false;
+    t->settings = train_options_to_json(&t->options); /* as asked for: what is derived is derived again on resuming */
+    return true;
+}
+
+/* The options, and what is stored of them, become what --fit chooses. */
+static bool fit_take(Trainer *t, Error *e)
+{
+    TrainOptions *o = &t->options;
+    Setting *s = &t->fitted;
+    if (!fit_choose(s, &t->model, o->gradient_accumulation_steps, &t->room, e))
+        return false;
+    o->batch_size = s->batch_size;
+    o->gradient_accumulation_steps = s->accumulation;
+    o->recompute_every = s->recompute_every;
+    strcpy(o->recompute, recompute_name(s->recompute));
+    json_object_set_new(t->settings, "batch_size", json_integer(o->batch_size));
+    json_object_set_new(t->settings, "gradient_accumulation_steps", json_integer(o->gradient_accumulation_steps));
+    json_object_set_new(t->settings, "recompute_every", json_integer(o->recompute_every));
+    json_object_set_new(t->settings, "recompute", json_string(o->recompute));
+    return true;
+}
+
+bool trainer_plan(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
     ModelConfig config;
-    Target target;
-    if (!train_options_parse(o, argc, argv, t->checkpoint, &t->resumed, e))
-        return false;
-    t->settings = train_options_to_json(o); /* as asked for: what is derived is derived again on resuming */
-    t->device = cpu_device(&target, (int)o->threads, e);
-    if (!t->device || !tokenizer_open(t, e) || !config_choose(t, &config, e))
-        return false;
     ModelRun run;
-    return train_options_run(o, &run, e) && model_plan(&t->model, &config, &run, &target, e);
+    Target target;
+    t->device = cpu_device(&target, (int)o->threads, e);
+    if (!t->device || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
+        return false;
+    if (t->room.bytes <= 0)
+        t->room = room_here(&target, o->mem_cap);
+    if (!model_plan(&t->model, &config, &run, &target, e) || !o->fit)
+        return !e->set;
+    if (!fit_take(t, e) || !train_options_run(o, &run, e))
+        return false;
+    model_free(&t->model);
+    return model_plan(&t->model, &config, &run, &target, e);
 }
 
 bool trainer_fits(const Trainer *t, Error *e)
 {
-    const TrainOptions *o = &t->options;
-    int64_t batch = 2 * o->batch_size * o->block_size * (int64_t)sizeof(int32_t); /* tokens and targets */
-    return ledger_check(&t->model, (size_t)(batch * (2 * o->gradient_accumulation_steps + 1)), o->mem_cap, e);
+    return fit_check(&t->model, t->options.gradient_accumulation_steps, &t->room, e);
+}
+
+void trainer_print_plan(FILE *out, const Trainer *t)
+{
+    SettingText flags;
+    BytesText a, b;
+    if (t->fitted.batch_size)
+        fprintf(out, "Fit: %s: %s of the %s %s\n", setting_text(flags, &t->fitted), bytes_text(a, t->fitted.bytes),
+                bytes_text(b, t->room.bytes), t->room.what);
+    ledger_print(out, &t->model, t->options.gradient_accumulation_steps, t->options.verbose);
 }
 
 /* ---- Data ---------------------------------------------------------------------------------------------------------- */
@@ -250,16 +288,20 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
 {
     TrainOptions *o = &t->options;
     *o = train_options_default();
-    if (!trainer_plan(t, argc, argv, e))
+    if (!trainer_settings(t, argc, argv, e))
         return false;
+    if (o->card[0] || o->vram > 0 || o->what_if)
+        return error_usage(e, "card, vram and what_if are for tally plan: this run would be on this machine");
     if (o->json)
         return error_usage(e, "json: is for tally plan and tally bench; tally train writes log.jsonl into its out_dir");
+    if (!trainer_plan(t, e))
+        return false;
     if (!o->data[0])
         return error_usage(e, "--data DIR is missing; `tally data prepare FILE --out DIR` makes one from text");
     if (!data_open(t, e) || !prompt_encode(t, e) || !state_open(t, e) || !trainer_fits(t, e) || !loader_open(t, e) ||
         !train_options_resolve(o, e))
         return false;
-    ledger_print(stdout, &t->model, o->verbose);
+    trainer_print_plan(stdout, t);
     fflush(stdout);
     t->gemm_peak = gemm_peak_measure(t->device, &t->model.ctx.target, e);
     if (e->set || !model_allocate(&t->model, t->device, e) || !dir_make(o->out_dir, e) || !weights_open(t, e))

@@ -6,6 +6,7 @@
 #include "data/evaluation.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "model/fit.h"
 #include "train/checkpoint.h"
 #include "train/log.h"
 #include "train/options.h"
@@ -31,6 +32,8 @@ typedef struct Trainer {
 
     const Device *device;
     Model model;
+    Room room;      /* that the run has to fit into                     */
+    Setting fitted; /* what --fit has chosen; batch_size 0: not asked   */
     StepState step; /* the host's copy */
     Schedule schedule;
     TrainState state;
@@ -40,12 +43,17 @@ typedef struct Trainer {
     double gemm_peak; /* FLOP/s, measured */
 } Trainer;
 
-/* The first part of trainer_open, and all that `tally plan` needs: the settings, and the model that they describe, planned. The
- * options in *t are the defaults. trainer_close must follow in any case. */
-bool trainer_plan(Trainer *t, int argc, char **argv, Error *e);
+/* The first two parts of trainer_open, and all that `tally plan` needs. The options in *t are the defaults; trainer_close must
+ * follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings describe: with --fit
+ * it changes them first, to what fits into t->room, which the caller may have filled in; else it is this machine's memory. */
+bool trainer_settings(Trainer *t, int argc, char **argv, Error *e);
+bool trainer_plan(Trainer *t, Error *e);
 
-/* Does the run fit: the plan, and beside it the loader's two optimizer steps and a batch of the evaluation? See ledger_check. */
+/* Does the run fit into t->room? See fit_check. */
 bool trainer_fits(const Trainer *t, Error *e);
+
+/* Says what --fit has chosen, if asked, and prints the plan. */
+void trainer_print_plan(FILE *out, const Trainer *t);
 
 /* Everything up to the first step, from the command line on: data, model, plan, memory, weights, log. Prints the header. */
 bool trainer_open(Trainer *t, int argc, char **argv, Error *e);
