@@ -132,8 +132,8 @@ static void check_adamw(const GoldenCase *g)
     m->state.learning_rate = (float)golden_number(g, "hyper", "lr");
     m->state.bias_1 = (float)(1 - pow(beta1, t));
     m->state.bias_2 = (float)(1 - pow(beta2, t));
-    adamw(&m->ctx, tensor_1d(p.data, DTYPE_F32, n), tensor_1d(grad.data, DTYPE_F32, n), tensor_1d(M.data, DTYPE_F32, n),
-          tensor_1d(V.data, DTYPE_F32, n), &adam);
+    adamw(&m->ctx, tensor_1d(p.data, DTYPE_F32, n), TENSOR_NONE, tensor_1d(grad.data, DTYPE_F32, n),
+          tensor_1d(M.data, DTYPE_F32, n), tensor_1d(V.data, DTYPE_F32, n), &adam);
     golden_check(g, "m", M, false);
     golden_check(g, "v", V, false);
     for (int64_t i = 0; i < n; i++) {

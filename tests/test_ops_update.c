@@ -108,7 +108,7 @@ static void adamw_check(Machine *m, int64_t n, const DecayRange *decay, int n_de
         second[i] = 0.95 * floats(p.v)[i] + 0.05 * g * g;
         w[i] = floats(p.w)[i] * keep - lr * (first[i] / (1 - pow(0.9, 3))) / (sqrt(second[i] / (1 - pow(0.95, 3))) + 1e-8f);
     }
-    adamw(&m->ctx, p.w, p.g, p.m, p.v, &adam);
+    adamw(&m->ctx, p.w, TENSOR_NONE, p.g, p.m, p.v, &adam);
     assert_close(p.m, first);
     assert_close(p.v, second);
     assert_close(p.w, w);
@@ -136,13 +136,13 @@ static void clip_ignores_loss_scale(Machine *m)
     m->state.adam_t = 0;
     grad_norm(&m->ctx, a.g, 0.5f, &plain_adam);
     double norm = m->state.grad_norm;
-    adamw(&m->ctx, a.w, a.g, a.m, a.v, &plain_adam);
+    adamw(&m->ctx, a.w, TENSOR_NONE, a.g, a.m, a.v, &plain_adam);
     for (int i = 0; i < 1000; i++)
         floats(b.g)[i] *= 65536;
     m->state.loss_scale = 65536;
     m->state.adam_t = 0;
     grad_norm(&m->ctx, b.g, 0.5f, &plain_adam);
-    adamw(&m->ctx, b.w, b.g, b.m, b.v, &plain_adam);
+    adamw(&m->ctx, b.w, TENSOR_NONE, b.g, b.m, b.v, &plain_adam);
     assert_true(m->state.grad_norm == norm);
     assert_same_bits(a.w, b.w);
     m->state.loss_scale = 1;
@@ -164,7 +164,7 @@ static void nonfinite_changes_nothing(Machine *m)
             m->state.bias_1 = m->state.bias_2 = 0.5f;
             m->state.learning_rate = 0.01f;
             grad_norm(&m->ctx, p.g, 1, &adam);
-            adamw(&m->ctx, p.w, p.g, p.m, p.v, &adam);
+            adamw(&m->ctx, p.w, TENSOR_NONE, p.g, p.m, p.v, &adam);
             assert_int_equal(m->state.nonfinite, 1);
             assert_false(isfinite(m->state.grad_norm));
             assert_int_equal(m->state.adam_t, 7);
@@ -190,7 +190,7 @@ static void small_updates(Machine *m)
         floats(g)[0] = 1; /* a constant gradient moves a weight by lr a step */
         m->state.adam_t = step;
         grad_norm(&m->ctx, g, 0, &plain_adam);
-        adamw(&m->ctx, w, g, first, second, &plain_adam);
+        adamw(&m->ctx, w, TENSOR_NONE, g, first, second, &plain_adam);
     }
     assert_true(fabs(floats(w)[0] - 0.94) < 1e-5);
     assert_true(floats(w)[1] == -2 && floats(w)[2] == 0);
@@ -361,7 +361,7 @@ static void workspace_of_all_chunks(Machine *m)
         Tensor x = random_2d(m, N, C, 1), wte = random_2d(m, V, C, 2), dx = zeros_2d(m, N, C), dwte = zeros_2d(m, V, C);
         Tensor targets = random_ids(m, N, 1, V, 3), logits = zeros_2d(m, R, V);
         size_t planned = m->ctx.workspace_bytes;
-        m->ctx.workspace_bytes = head_workspace(N, R, C, V, &m->ctx.target);
+        m->ctx.workspace_bytes = head_workspace(N, R, C, V, (GemmTypes){0}, &m->ctx.target);
         head_loss_backward(&m->ctx, dx, dwte, zeros_1d(m, N), x, wte, tensor_1d(targets.data, DTYPE_I32, N), logits, V);
         m->ctx.workspace_bytes = planned;
         assert_false(m->error.set);
