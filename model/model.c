@@ -251,7 +251,7 @@ bool model_allocate(Model *m, const Device *device, Error *e)
     m->ctx.workspace = m->workspace.data;
     m->ctx.workspace_bytes = tensor_bytes(m->workspace);
     m->ctx.state = m->state.data;
-    return true;
+    return plan_verify(&m->plan, m->persistent, m->step, e);
 }
 
 void model_free(Model *m)
