@@ -26,6 +26,7 @@ typedef struct Target {
     DeviceKind kind;
     int threads;        /* OpenMP threads; decides the number of partial sums            */
     Isa isa;            /* which build of kernels/cpu runs                               */
+    bool bf16_gemm;     /* BF16 matrices are multiplied as such; else widened to FP32    */
     size_t total_bytes; /* memory of the device                                          */
     char name[64];      /* for people: "Intel Xeon ..., 2 threads, AVX-512"              */
 } Target;

@@ -50,6 +50,12 @@ static bool expect_2d(Ctx *c, OpId op, const char *operand, Tensor t, DType dtyp
     return expect(c, op, operand, t, dtype, 2, (int64_t[]){rows, width});
 }
 
+/* The type of an operand that may be of any float type: its own; F32 is asked for in place of integers. */
+static DType any_float(Tensor t)
+{
+    return t.dtype == DTYPE_I32 ? DTYPE_F32 : t.dtype;
+}
+
 /* An operand that may be absent. */
 static bool allow_1d(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int64_t n)
 {
@@ -118,8 +124,8 @@ void zero(Ctx *c, Tensor t)
 
 void cast(Ctx *c, Tensor to, Tensor from)
 {
-    if (expect(c, OP_cast, "from", from, from.dtype, to.ndim, to.shape) &&
-        expect(c, OP_cast, "to", to, to.dtype, to.ndim, to.shape))
+    if (expect(c, OP_cast, "from", from, any_float(from), to.ndim, to.shape) &&
+        expect(c, OP_cast, "to", to, any_float(to), to.ndim, to.shape))
         DISPATCH(cast, to, from);
 }
 
@@ -136,7 +142,7 @@ void embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, 
         return;
     int64_t C = wte.shape[1];
     bool ok = expect(c, op, "tokens", tokens, DTYPE_I32, 2, tokens.shape) &&
-              expect_2d(c, op, "x", x, x.dtype, tokens.shape[0] * tokens.shape[1], C) &&
+              expect_2d(c, op, "x", x, any_float(x), tokens.shape[0] * tokens.shape[1], C) &&
               expect_2d(c, op, "wpe", wpe, wte.dtype, wpe.shape[0], C) &&
               require(c, op, first >= 0 && first + tokens.shape[1] <= wpe.shape[0], "positions that wpe has");
     if (ok)
@@ -151,8 +157,8 @@ void embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor toke
     int64_t C = dx.shape[1];
     bool ok = expect(c, op, "tokens", tokens, DTYPE_I32, 2, tokens.shape) &&
               expect_2d(c, op, "dx", dx, dx.dtype, tokens.shape[0] * tokens.shape[1], C) &&
-              allow_2d(c, op, "dwte", dwte, dwte.dtype, dwte.shape[0], C) &&
-              allow_2d(c, op, "dwpe", dwpe, dwpe.dtype, dwpe.shape[0], C) &&
+              allow_2d(c, op, "dwte", dwte, any_float(dwte), dwte.shape[0], C) &&
+              allow_2d(c, op, "dwpe", dwpe, any_float(dwpe), dwpe.shape[0], C) &&
               require(c, op, !tensor_present(dwpe) || tokens.shape[1] <= dwpe.shape[0], "positions that wpe has");
     if (ok)
         DISPATCH(embedding_backward, dwte, dwpe, dx, tokens, drop);
@@ -164,8 +170,8 @@ void norm_forward(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b)
     if (!is_matrix(c, op, "a matrix x", x))
         return;
     int64_t N = x.shape[0], C = x.shape[1];
-    if (expect_2d(c, op, "y", y, y.dtype, N, C) && expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) &&
-        expect_1d(c, op, "w", w, w.dtype, C) && allow_1d(c, op, "b", b, w.dtype, C))
+    if (expect_2d(c, op, "y", y, any_float(y), N, C) && expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) &&
+        expect_1d(c, op, "w", w, any_float(w), C) && allow_1d(c, op, "b", b, w.dtype, C))
         DISPATCH(norm_forward, y, stats, x, w, b);
 }
 
@@ -176,9 +182,9 @@ void residual_norm_forward(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor 
     if (!is_matrix(c, op, "a matrix x_in", x_in))
         return;
     int64_t N = x_in.shape[0], C = x_in.shape[1];
-    if (expect_2d(c, op, "x_out", x_out, x_in.dtype, N, C) && expect_2d(c, op, "y", y, y.dtype, N, C) &&
-        expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) && expect_2d(c, op, "branch", branch, branch.dtype, N, C) &&
-        expect_1d(c, op, "w", w, w.dtype, C) && allow_1d(c, op, "b", b, w.dtype, C))
+    if (expect_2d(c, op, "x_out", x_out, x_in.dtype, N, C) && expect_2d(c, op, "y", y, any_float(y), N, C) &&
+        expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) && expect_2d(c, op, "branch", branch, any_float(branch), N, C) &&
+        expect_1d(c, op, "w", w, any_float(w), C) && allow_1d(c, op, "b", b, w.dtype, C))
         DISPATCH(residual_norm_forward, x_out, y, stats, x_in, branch, w, b, drop);
 }
 
@@ -189,10 +195,10 @@ void residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor
     if (!is_matrix(c, op, "a matrix x", x))
         return;
     int64_t N = x.shape[0], C = x.shape[1];
-    bool ok = expect_2d(c, op, "dx", dx, x.dtype, N, C) && allow_2d(c, op, "dbranch", dbranch, dbranch.dtype, N, C) &&
-              allow_1d(c, op, "dw", dw, dw.dtype, C) && allow_1d(c, op, "db", db, dw.dtype, C) &&
-              allow_2d(c, op, "dskip", dskip, x.dtype, N, C) && expect_2d(c, op, "dy", dy, dy.dtype, N, C) &&
-              expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) && expect_1d(c, op, "w", w, w.dtype, C) &&
+    bool ok = expect_2d(c, op, "dx", dx, x.dtype, N, C) && allow_2d(c, op, "dbranch", dbranch, any_float(dbranch), N, C) &&
+              allow_1d(c, op, "dw", dw, any_float(dw), C) && allow_1d(c, op, "db", db, dw.dtype, C) &&
+              allow_2d(c, op, "dskip", dskip, x.dtype, N, C) && expect_2d(c, op, "dy", dy, any_float(dy), N, C) &&
+              expect_2d(c, op, "stats", stats, DTYPE_F32, N, 2) && expect_1d(c, op, "w", w, any_float(w), C) &&
               require(c, op, dbranch.data != dx.data, "a dbranch apart from dx");
     if (ok)
         DISPATCH(residual_norm_backward, dx, dbranch, dw, db, dskip, dy, x, stats, w, drop);
@@ -215,15 +221,15 @@ void linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor 
         return;
     int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
     if (expect_2d(c, op, "x", x, x.dtype, N, I) && expect_2d(c, op, "dy", dy, x.dtype, N, O) &&
-        allow_2d(c, op, "dx", dx, x.dtype, N, I) && allow_2d(c, op, "dw", dw, dw.dtype, I, O) &&
-        allow_1d(c, op, "db", db, db.dtype, O))
+        allow_2d(c, op, "dx", dx, x.dtype, N, I) && allow_2d(c, op, "dw", dw, any_float(dw), I, O) &&
+        allow_1d(c, op, "db", db, any_float(db), O))
         DISPATCH(linear_backward, dx, dw, db, dy, x, w);
 }
 
 void gelu_forward(Ctx *c, Tensor y, Tensor x)
 {
     if (expect(c, OP_gelu_forward, "y", y, x.dtype, x.ndim, x.shape) &&
-        expect(c, OP_gelu_forward, "x", x, x.dtype, x.ndim, x.shape))
+        expect(c, OP_gelu_forward, "x", x, any_float(x), x.ndim, x.shape))
         DISPATCH(gelu_forward, y, x);
 }
 
@@ -231,7 +237,7 @@ void gelu_backward(Ctx *c, Tensor dx, Tensor dy, Tensor x)
 {
     const OpId op = OP_gelu_backward;
     if (expect(c, op, "dx", dx, x.dtype, x.ndim, x.shape) && expect(c, op, "dy", dy, x.dtype, x.ndim, x.shape) &&
-        expect(c, op, "x", x, x.dtype, x.ndim, x.shape))
+        expect(c, op, "x", x, any_float(x), x.ndim, x.shape))
         DISPATCH(gelu_backward, dx, dy, x);
 }
 
@@ -246,7 +252,7 @@ void attention_forward(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor 
     const OpId op = OP_attention_forward;
     if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, qkv.dtype, s.B * s.T, s.NH * s.hd) &&
         expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) &&
-        expect_2d(c, op, "qkv", qkv, qkv.dtype, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd))
+        expect_2d(c, op, "qkv", qkv, any_float(qkv), s.B * s.T, (s.NH + 2 * s.NKV) * s.hd))
         DISPATCH(attention_forward, s, att, lse, qkv, drop);
 }
 
@@ -256,7 +262,8 @@ void attention_backward(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tens
     int64_t N = s.B * s.T, width = (s.NH + 2 * s.NKV) * s.hd;
     if (attention_shape_check(c, op, s) && expect_2d(c, op, "dqkv", dqkv, qkv.dtype, N, width) &&
         expect_2d(c, op, "datt", datt, qkv.dtype, N, s.NH * s.hd) && expect_2d(c, op, "att", att, qkv.dtype, N, s.NH * s.hd) &&
-        expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) && expect_2d(c, op, "qkv", qkv, qkv.dtype, N, width))
+        expect(c, op, "lse", lse, DTYPE_F32, 3, (int64_t[]){s.B, s.NH, s.T}) &&
+        expect_2d(c, op, "qkv", qkv, any_float(qkv), N, width))
         DISPATCH(attention_backward, s, dqkv, datt, att, lse, qkv, drop);
 }
 
@@ -264,7 +271,7 @@ void attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor
 {
     const OpId op = OP_attention_cached;
     if (attention_shape_check(c, op, s) && expect_2d(c, op, "att", att, qkv.dtype, s.B * s.T, s.NH * s.hd) &&
-        expect_2d(c, op, "qkv", qkv, qkv.dtype, s.B * s.T, (s.NH + 2 * s.NKV) * s.hd) &&
+        expect_2d(c, op, "qkv", qkv, any_float(qkv), s.B * s.T, (s.NH + 2 * s.NKV) * s.hd) &&
         expect(c, op, "cache", cache, qkv.dtype, 3, (int64_t[]){s.B, cache.shape[1], 2 * s.NKV * s.hd}) &&
         require(c, op, first >= 0 && first + s.T <= cache.shape[1], "positions that the cache has"))
         DISPATCH(attention_cached, s, att, cache, qkv, first);
@@ -293,7 +300,7 @@ void head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x,
 {
     const OpId op = OP_head_loss_backward;
     if (head_check(c, op, losses, x, wte, targets, logits, V) && expect_2d(c, op, "dx", dx, x.dtype, x.shape[0], x.shape[1]) &&
-        allow_2d(c, op, "dwte", dwte, dwte.dtype, wte.shape[0], wte.shape[1]))
+        allow_2d(c, op, "dwte", dwte, any_float(dwte), wte.shape[0], wte.shape[1]))
         DISPATCH(head_loss_backward, dx, dwte, losses, x, wte, targets, logits, V);
 }
 
@@ -308,7 +315,7 @@ void head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 
 void grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam)
 {
-    if (expect_1d(c, OP_grad_norm, "grads", grads, grads.dtype, grads.shape[0]))
+    if (expect_1d(c, OP_grad_norm, "grads", grads, any_float(grads), grads.shape[0]))
         DISPATCH(grad_norm, grads, clip, adam);
 }
 
@@ -316,7 +323,8 @@ void adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const 
 {
     const OpId op = OP_adamw;
     int64_t n = w.shape[0];
-    if (expect_1d(c, op, "w", w, w.dtype, n) && allow_1d(c, op, "master", master, DTYPE_F32, n) &&
-        expect_1d(c, op, "g", g, g.dtype, n) && expect_1d(c, op, "m", m, m.dtype, n) && expect_1d(c, op, "v", v, v.dtype, n))
+    if (expect_1d(c, op, "w", w, any_float(w), n) && allow_1d(c, op, "master", master, DTYPE_F32, n) &&
+        expect_1d(c, op, "g", g, any_float(g), n) && expect_1d(c, op, "m", m, any_float(m), n) &&
+        expect_1d(c, op, "v", v, any_float(v), n))
         DISPATCH(adamw, w, master, g, m, v, adam);
 }

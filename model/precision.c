@@ -71,3 +71,8 @@ const char *precision_text(PrecisionText text, const Precision *p)
              dtype_name(p->v));
     return text;
 }
+
+DType precision_gemm(const Precision *p, const Target *t)
+{
+    return p->act == DTYPE_BF16 && p->param == DTYPE_BF16 && t->bf16_gemm ? DTYPE_BF16 : DTYPE_F32;
+}

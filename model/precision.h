@@ -5,7 +5,7 @@
 #define TALLY_MODEL_PRECISION_H
 
 #include "base/error.h"
-#include "kernels/tensor.h"
+#include "kernels/device.h"
 
 typedef struct Precision {
     DType param; /* the weights that GEMMs read                                                    */
@@ -33,8 +33,12 @@ int precision_bytes(const Precision *p);
 /* The named policy that p is: "fp32", "bf16", "fp16"; NULL when it is none of them. */
 const char *precision_name(const Precision *p);
 
-/* "bf16 (master f32, grad f32, ...)": what the header line says. */
+/* "bf16 weights + f32 masters, f32 grads, ...", or "fp32": what the header line says. */
 typedef char PrecisionText[96];
 const char *precision_text(PrecisionText text, const Precision *p);
+
+/* The type in which GEMMs of activations and weights multiply on that target: BF16 where both are and it has units for it, else
+ * F32, to which 16-bit operands are widened. */
+DType precision_gemm(const Precision *p, const Target *t);
 
 #endif

@@ -94,7 +94,7 @@ static inline bool model_equal(const Model *a, const Model *b, bool moments)
 
 static inline TrainState state_at(int64_t iter)
 {
-    return (TrainState){.iter = iter, .adam_t = iter, .best_loss = INFINITY, .best_iter = -1};
+    return (TrainState){.iter = iter, .adam_t = iter, .loss_scale = 1, .best_loss = INFINITY, .best_iter = -1};
 }
 
 static inline void save(Model *m, const char *out, TrainState state, int64_t keep)

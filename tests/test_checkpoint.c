@@ -21,6 +21,8 @@ static void test_round_trip(void **unused)
                         .evaluations = 3,
                         .skips = 3,
                         .skips_in_a_row = 1,
+                        .loss_scale = 8192,
+                        .scaler_good = 17,
                         .best_loss = 0.1 + 0.2,
                         .best_iter = 20};
     json_t *settings = json_pack("{s:i, s:[f, b]}", "batch_size", 4, "rest", 1e-3, 1), *trainer;
@@ -29,7 +31,7 @@ static void test_round_trip(void **unused)
     TrainState loaded = find_and_load(out, 30, &b, said);
     assert_string_equal(said, "");
     assert_true(model_equal(&a, &b, true));
-    assert_memory_equal(&loaded, &saved, sizeof saved); /* eleven fields of 8 bytes, no gaps */
+    assert_memory_equal(&loaded, &saved, sizeof saved); /* thirteen fields of 8 bytes, no gaps */
 
     assert_true(find(out, path, &trainer, said, &e));
     assert_true(json_equal(json_object_get(trainer, "settings"), settings));

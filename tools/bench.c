@@ -77,7 +77,7 @@ static bool bench_run(Bench *b, Error *e)
     if (!train_options_run(o, &run, e) || !model_plan(&b->model, &config, &run, &target, e) ||
         !fit_check(&b->model, o->gradient_accumulation_steps, &room, e))
         return false;
-    b->peak = gemm_peak_measure(device, &target, e);
+    b->peak = gemm_peak_measure(device, &target, precision_gemm(&run.precision, &target), e);
     b->seconds = memory_get(e, (size_t)o->max_iters + 1, sizeof *b->seconds, "step times");
     if (!b->peak || !b->seconds || !model_allocate(&b->model, device, e) || !model_initialize(&b->model, 1, e) ||
         !tokens_make(b, e))
@@ -135,8 +135,9 @@ static void result_print(const Bench *b)
     double tokens = (double)(m->run.batch_size * m->run.block_size * b->options.gradient_accumulation_steps);
     for (int i = 0; i < OP_COUNT; i++)
         total += b->times.seconds[i];
-    printf("%s, B %lld x T %lld, fp32, %s\n", b->options.model, (long long)m->run.batch_size, (long long)m->run.block_size,
-           m->ctx.target.name);
+    PrecisionText types;
+    printf("%s, B %lld x T %lld, %s, %s\n", b->options.model, (long long)m->run.batch_size, (long long)m->run.block_size,
+           precision_text(types, &m->run.precision), m->ctx.target.name);
     printf("step: median %.1f ms of %lld (%.1f to %.1f), %.0f tokens/s, %.0f %% of the measured GEMM peak (%.1f GFLOP/s)\n\n",
            1e3 * median, (long long)n, 1e3 * b->seconds[0], 1e3 * b->seconds[n - 1], tokens / median,
            100 * tokens / median * model_flops_per_token(m) / b->peak, b->peak / 1e9);

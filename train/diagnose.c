@@ -13,8 +13,7 @@ static bool tensor_suspect(Model *m, Tensor t, const char *kind, const char *nam
         free(values);
         return false;
     }
-    copy_out(&m->ctx, values, t);
-    m->ctx.device->synchronize(&m->ctx);
+    tensor_fetch(m, t, 0, n, values);
     int64_t bad = 0, first = -1;
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(values[i])) {
@@ -28,18 +27,25 @@ static bool tensor_suspect(Model *m, Tensor t, const char *kind, const char *nam
     return bad > 0;
 }
 
-static bool block_suspect(Model *m, int l, char *text, size_t size)
+/* The activations that a forward leaves for the backward, in the order in which it makes them, which is that of the plan; the
+ * rest has been written over by others. */
+static bool forward_suspect(Model *m, char *text, size_t size)
 {
-    const BlockActs *s = &m->acts[l];
-    struct {
-        Tensor t;
-        const char *name;
-    } made[] = {{s->x_in, "x_in"},   {s->ln_1, "ln_1"}, {s->qkv, "qkv"}, {s->lse, "lse"}, {s->att, "att"},
-                {s->x_mid, "x_mid"}, {s->ln_2, "ln_2"}, {s->fc, "fc"},   {s->act, "act"}};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "h.%d.%s", l, made[i].name);
-        if (tensor_suspect(m, made[i].t, "activation", name, text, size))
+    const Plan *p = &m->plan;
+    int64_t head = 0; /* the first op of the backward */
+    while (p->log.op[head].op != OP_head_loss_backward)
+        head++;
+    for (int i = 0; i < p->count; i++) {
+        const PlanTensor *t = &p->tensor[i];
+        const Life *life = &t->life[PASS_TRAINING];
+        char name[sizeof t->name + 16];
+        if (t->category != CATEGORY_ACTIVATIONS || life->first < 0 || life->first >= head || life->last < head)
+            continue;
+        if (t->layer < 0)
+            snprintf(name, sizeof name, "%s", t->name);
+        else
+            snprintf(name, sizeof name, "h.%d.%s", t->layer, t->name);
+        if (tensor_suspect(m, *t->slot, "activation", name, text, size))
             return true;
     }
     return false;
@@ -50,12 +56,8 @@ bool nonfinite_find(Model *m, char *text, size_t size)
     for (int i = 0; i < m->n_weights; i++)
         if (tensor_suspect(m, m->weight[i]->value, "weight", m->weight[i]->name, text, size))
             return true;
-    model_forward(m, PHASE_FORWARD); /* afterwards all that the backward needs is there */
-    for (int l = 0; l < (int)m->config.n_layer; l++)
-        if (block_suspect(m, l, text, size))
-            return true;
-    if (tensor_suspect(m, m->x_final, "activation", "x_final", text, size) ||
-        tensor_suspect(m, m->ln_f_out, "activation", "ln_f_out", text, size))
+    model_forward(m, PHASE_FORWARD);
+    if (forward_suspect(m, text, size))
         return true;
     model_gradients_zero(m);
     model_forward_backward(m);

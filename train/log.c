@@ -83,6 +83,8 @@ static void step_print(const Log *l, const LogStep *s)
     printf("  lr %.3e  norm %.3f  %.1f ms  %.0f tokens/s", s->learning_rate, s->grad_norm, 1e3 * s->seconds, s->tokens_per_s);
     if (!isnan(s->mfu))
         printf("  %.0f %% of peak", 100 * s->mfu);
+    if (s->loss_scale > 0)
+        printf("  scale %g", s->loss_scale);
     printf("  ETA %s%s\n", eta, s->skipped ? "  SKIPPED: the gradient is not finite" : "");
     fflush(stdout);
 }
@@ -109,6 +111,8 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     number_set(object, "tokens_per_s", s->tokens_per_s);
     number_set(object, "mfu", s->mfu);
     number_set(object, "wait_ms", 1e3 * s->wait_seconds);
+    if (s->loss_scale > 0)
+        number_set(object, "loss_scale", s->loss_scale);
     if (s->skipped)
         json_object_set_new(object, "skipped", json_true());
     bool ok = object_write(l, object, e);

@@ -9,11 +9,11 @@ double clock_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-double gemm_peak_measure(const Device *device, const Target *target, Error *e)
+double gemm_peak_measure(const Device *device, const Target *target, DType type, Error *e)
 {
     enum { N = 1024, I = 768, O = 3072, RUNS = 10 };
-    size_t scratch = linear_workspace(N, I, O, (GemmTypes){0}, target);
-    size_t sizes[] = {4 * N * O, 4 * N * I, 4 * I * O, scratch + 1};
+    size_t scratch = linear_workspace(N, I, O, (GemmTypes){type, type, DTYPE_F32}, target);
+    size_t sizes[] = {dtype_size(type) * N * O, dtype_size(type) * N * I, dtype_size(type) * I * O, scratch + 1};
     void *memory[4] = {NULL};
     bool ok = true;
     for (int i = 0; i < 4 && ok; i++)
@@ -28,8 +28,7 @@ double gemm_peak_measure(const Device *device, const Target *target, Error *e)
                  .state = &state,
                  .error = e,
                  .layer = -1};
-        Tensor y = tensor_2d(memory[0], DTYPE_F32, N, O), x = tensor_2d(memory[1], DTYPE_F32, N, I),
-               w = tensor_2d(memory[2], DTYPE_F32, I, O);
+        Tensor y = tensor_2d(memory[0], type, N, O), x = tensor_2d(memory[1], type, N, I), w = tensor_2d(memory[2], type, I, O);
         zero(&c, x);
         zero(&c, w);
         for (int run = 0; run < RUNS; run++) {

@@ -4,9 +4,9 @@
 
 #include "kernels/device.h"
 
-/* FLOPs per second of a product of matrices that is large enough to be fast (best of several runs, a fraction of a second). Takes
- * its memory from the device and gives it back. 0 after recording an error. */
-double gemm_peak_measure(const Device *device, const Target *target, Error *e);
+/* FLOPs per second of a product of matrices of that type which is large enough to be fast (best of several runs, a fraction of a
+ * second). Takes its memory from the device and gives it back. 0 after recording an error. */
+double gemm_peak_measure(const Device *device, const Target *target, DType type, Error *e);
 
 /* Seconds on a clock that only goes forward. */
 double clock_seconds(void);

@@ -204,14 +204,42 @@ static bool same_data(const Trainer *t, Error *e)
     return true;
 }
 
+/* The scaler of a run with these options. */
+static bool scaler_open(Scaler *s, const TrainOptions *o, Error *e)
+{
+    Precision p;
+    if (!train_options_precision(o, &p, e))
+        return false;
+    *s = scaler_create(o->loss_scale, p.act == DTYPE_F16 || p.resid == DTYPE_F16);
+    return true;
+}
+
+/* The scaler goes on from where it was, if there was one: the checkpoint may be of a run in another precision. */
+static bool scaler_resume(Trainer *t, Error *e)
+{
+    TrainOptions *earlier = memory_get(e, 1, sizeof *earlier, "the checkpoint's settings");
+    Scaler before = {0};
+    if (!earlier)
+        return false;
+    *earlier = train_options_default();
+    bool ok = train_options_from_json(earlier, json_object_get(t->resumed, "settings"), t->checkpoint, e) &&
+              scaler_open(&before, earlier, e);
+    if (ok && before.dynamic && t->scaler.dynamic) {
+        t->scaler.scale = t->state.loss_scale;
+        t->scaler.good = t->state.scaler_good;
+    }
+    free(earlier);
+    return ok;
+}
+
 /* Where training stands before the first step. */
 static bool state_open(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
     t->state = (TrainState){.data_tokens = t->tokens.count, .block_size = o->block_size, .best_loss = INFINITY, .best_iter = -1};
     t->saved_iter = -1;
-    bool fp16 = t->model.run.precision.act == DTYPE_F16 || t->model.run.precision.resid == DTYPE_F16;
-    t->scaler = scaler_create(o->loss_scale, fp16);
+    if (!scaler_open(&t->scaler, o, e))
+        return false;
     t->state.loss_scale = t->scaler.scale;
     if (!t->checkpoint[0])
         return !checkpoint_present(o->out_dir) ||
@@ -220,12 +248,8 @@ static bool state_open(Trainer *t, Error *e)
                    o->out_dir);
     if (!checkpoint_read_state(t->checkpoint, t->resumed, &t->state, e))
         return false;
-    if (t->scaler.dynamic) {
-        t->scaler.scale = t->state.loss_scale;
-        t->scaler.good = t->state.scaler_good;
-    }
     t->saved_iter = t->state.iter;
-    return same_data(t, e);
+    return scaler_resume(t, e) && same_data(t, e);
 }
 
 static bool weights_open(Trainer *t, Error *e)
@@ -240,13 +264,27 @@ static bool weights_open(Trainer *t, Error *e)
 
 /* ---- Header and log ------------------------------------------------------------------------------------------------ */
 
+/* The policy, how its matrices are multiplied, and how fast that can be at most. */
+static void precision_print(const Trainer *t)
+{
+    const Precision *p = &t->model.run.precision;
+    DType gemm = precision_gemm(p, &t->model.ctx.target);
+    bool widened = gemm == DTYPE_F32 && (p->act != DTYPE_F32 || p->param != DTYPE_F32);
+    PrecisionText text;
+    printf("Precision: %s; GEMMs multiply %s%s, at %.1f GFLOP/s at most, measured", precision_text(text, p), dtype_name(gemm),
+           widened ? " to which 16-bit operands are widened" : "", t->gemm_peak / 1e9);
+    if (t->scaler.scale != 1)
+        printf("; loss scale %g%s", t->scaler.scale, t->scaler.dynamic ? ", dynamic" : "");
+    printf("\n");
+}
+
 static void header_print(const Trainer *t)
 {
     const TrainOptions *o = &t->options;
     const ModelConfig *f = &t->model.config;
     BytesText total;
-    printf("It fits: %s taken. GEMM peak, measured: %.1f GFLOP/s fp32.\n",
-           bytes_text(total, (double)plan_total_bytes(&t->model.plan)), t->gemm_peak / 1e9);
+    printf("It fits: %s taken.\n", bytes_text(total, (double)plan_total_bytes(&t->model.plan)));
+    precision_print(t);
     printf("Model: %lld layers, %lld heads, %lld channels, context %lld, vocabulary %lld, dropout %g%s\n", (long long)f->n_layer,
            (long long)f->n_head, (long long)f->n_embd, (long long)f->block_size, (long long)f->vocab_size, f->dropout,
            f->bias ? "" : ", no biases");
@@ -269,10 +307,13 @@ static json_t *configuration_json(const Trainer *t)
     json_t *model = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:f}", "n_layer", (json_int_t)f->n_layer, "n_head",
                               (json_int_t)f->n_head, "n_embd", (json_int_t)f->n_embd, "block_size", (json_int_t)f->block_size,
                               "vocab_size", (json_int_t)f->vocab_size, "bias", f->bias, "dropout", f->dropout);
-    return json_pack("{s:O, s:o, s:I, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
-                     (json_int_t)model_parameters(&t->model), "target", t->model.ctx.target.name, "gemm_peak", t->gemm_peak,
-                     "persistent_bytes", (json_int_t)t->model.plan.persistent_bytes, "step_bytes",
-                     (json_int_t)t->model.plan.step_bytes);
+    PrecisionText precision;
+    const Target *target = &t->model.ctx.target;
+    return json_pack("{s:O, s:o, s:I, s:s, s:s, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
+                     (json_int_t)model_parameters(&t->model), "target", target->name, "precision",
+                     precision_text(precision, &t->model.run.precision), "gemm_type",
+                     dtype_name(precision_gemm(&t->model.run.precision, target)), "gemm_peak", t->gemm_peak, "persistent_bytes",
+                     (json_int_t)t->model.plan.persistent_bytes, "step_bytes", (json_int_t)t->model.plan.step_bytes);
 }
 
 static bool log_begin(Trainer *t, Error *e)
@@ -303,7 +344,8 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
         return false;
     trainer_print_plan(stdout, t);
     fflush(stdout);
-    t->gemm_peak = gemm_peak_measure(t->device, &t->model.ctx.target, e);
+    t->gemm_peak =
+        gemm_peak_measure(t->device, &t->model.ctx.target, precision_gemm(&t->model.run.precision, &t->model.ctx.target), e);
     if (e->set || !model_allocate(&t->model, t->device, e) || !dir_make(o->out_dir, e) || !weights_open(t, e))
         return false;
     t->schedule = (Schedule){.warmup = o->warmup_iters,

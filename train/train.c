@@ -135,6 +135,7 @@ static LogStep step_describe(const Trainer *t, double seconds, double waited)
                     .seconds = seconds,
                     .wait_seconds = waited,
                     .tokens_per_s = tokens / seconds,
+                    .loss_scale = t->scaler.dynamic ? (double)t->step.loss_scale : 0,
                     .skipped = t->step.nonfinite != 0};
     line.mfu = line.tokens_per_s * model_flops_per_token(&t->model) / t->gemm_peak;
     return line;
@@ -168,6 +169,9 @@ static bool train(Trainer *t, Error *e)
     if (stop_asked)
         printf("Stopped after step %lld; saved. Go on with: tally train --out-dir %s --resume\n", (long long)t->state.iter,
                o->out_dir);
+    else
+        printf("Done: %lld steps, %lld of them skipped because the gradient was not finite.\n", (long long)t->state.iter,
+               (long long)t->state.skips);
     return true;
 }
 

@@ -43,7 +43,7 @@ typedef struct Gemm {
 void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch);
 size_t gemm_scratch(const Gemm *g, const Target *t);
 
-/* Does this processor multiply BF16 matrices as such (AVX-512 or AMX, through oneDNN)? Else they are widened to FP32. */
+/* Does this processor multiply BF16 matrices as such (AVX512_BF16 or AMX, through oneDNN)? For Target.bf16_gemm. */
 bool gemm_native_bf16(void);
 
 /* exp(x) for any x: relative error below 1.1e-7, 0 below -87.33, +Inf above 88.72, NaN for NaN. Cody-Waite reduction by ln 2

@@ -133,6 +133,7 @@ const Device *cpu_device(Target *target, int threads, Error *e)
     *target = (Target){.kind = DEVICE_CPU,
                        .threads = threads ? threads : threads_available(),
                        .isa = isa,
+                       .bf16_gemm = gemm_native_bf16(),
                        .total_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE)};
     processor_name(name, sizeof name);
     snprintf(target->name, sizeof target->name, "%s, %d thread%s, %s", name, target->threads, target->threads == 1 ? "" : "s",

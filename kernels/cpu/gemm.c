@@ -249,7 +249,7 @@ static size_t native_scratch(const Gemm *g, const Target *t)
     return most;
 }
 
-/* ---- Types that the processor does not multiply: FP16, BF16 without AVX-512, mixtures ---------------------------------
+/* ---- Types that the processor does not multiply: FP16, BF16 without AVX512_BF16, mixtures ---------------------------------
  * Blocks of at most BLOCK in each dimension are widened into scratch, multiplied and summed there in FP32, and rounded into C:
  * [A block][B block][C block][bias][the library's own]. */
 
@@ -257,14 +257,15 @@ enum { BLOCK = 2048 };
 
 bool gemm_native_bf16(void)
 {
-    return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core;
+    unsigned features = (unsigned)dnnl_get_effective_cpu_isa(), needed = dnnl_cpu_isa_avx512_core_bf16; /* sets of bits */
+    return (features & needed) == needed;
 }
 
-static bool gemm_is_native(const Gemm *g)
+static bool gemm_is_native(const Gemm *g, const Target *t)
 {
     bool f32 = g->type_a == DTYPE_F32 && g->type_b == DTYPE_F32 && g->type_c == DTYPE_F32;
     bool bf16 = g->type_a == DTYPE_BF16 && g->type_b == DTYPE_BF16 && g->type_c != DTYPE_F16;
-    return f32 || (bf16 && gemm_native_bf16());
+    return f32 || (bf16 && t->bf16_gemm);
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -357,7 +358,7 @@ void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, cons
         return;
     int threads_before = omp_get_max_threads();
     omp_set_num_threads(c->target.threads);
-    if (gemm_is_native(g))
+    if (gemm_is_native(g, &c->target))
         native_run(c, g, C, A, B, bias, scratch);
     else if (c->workspace_bytes < gemm_scratch(g, &c->target))
         error_set(c->error, "matrix product %lld x %lld x %lld: the plan gave too little workspace, %zu bytes", (long long)g->M,
@@ -375,7 +376,7 @@ size_t gemm_scratch(const Gemm *g, const Target *t)
         return 0;
     int threads_before = omp_get_max_threads();
     omp_set_num_threads(t->threads);
-    size_t bytes = gemm_is_native(g) ? native_scratch(g, t) : widened_scratch(g, t);
+    size_t bytes = gemm_is_native(g, t) ? native_scratch(g, t) : widened_scratch(g, t);
     omp_set_num_threads(threads_before);
     return bytes;
 }
