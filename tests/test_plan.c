@@ -66,15 +66,16 @@ static void counting_give(void *p, size_t bytes)
 }
 
 /* The CPU as a device that counts what is taken from it, from 0 on. */
-static Device counting_device(int threads, Error *e)
+static const Device *counting_device(int threads, Error *e)
 {
+    static Device counting; /* a model keeps its address */
     Target target;
     real_device = cpu_device(&target, threads, e);
-    Device counting = *real_device;
+    counting = *real_device;
     counting.memory_take = counting_take;
     counting.memory_give = counting_give;
     taken = takes = 0;
-    return counting;
+    return &counting;
 }
 
 /* Two arenas of exactly the planned sizes, nothing while steps run, all given back. */
@@ -85,9 +86,9 @@ static void test_plan_is_allocation(void **state)
     RigShape s = rig_small_shape();
     s.run.sample_size = 2;
     rig_plan(&r, &s);
-    Device counting = counting_device(2, &r.e);
+    const Device *counting = counting_device(2, &r.e);
     size_t planned = plan_total_bytes(&r.m.plan);
-    assert_true(model_allocate(&r.m, &counting, &r.e));
+    assert_true(model_allocate(&r.m, counting, &r.e));
     assert_int_equal(taken, planned);
     assert_int_equal(takes, 2);
     r.tokens = calloc(26, sizeof *r.tokens);
@@ -144,6 +145,27 @@ static void test_refusals(void **state)
         assert_true(e.usage && strstr(e.text, bad[i].says));
         model_free(&m);
     }
+}
+
+/* FLOPs are counted in 63 bits: what would not fit is refused before it is counted. */
+static void test_too_many_flops(void **state)
+{
+    (void)state;
+    RigShape s = preset_shape("gpt2-xl", 1 << 20, 1024);
+    Target target = rig_target(1);
+    Model m;
+    Error e = {0};
+    assert_false(model_plan(&m, &s.config, &s.run, &target, &e));
+    assert_true(e.usage && strstr(e.text, "batch_size 1048576 x block_size 1024 is too large"));
+    model_free(&m);
+    s.run.batch_size = 1 << 16;
+    e = (Error){0};
+    assert_true(model_plan(&m, &s.config, &s.run, &target, &e));
+    for (int64_t i = 0; i < m.plan.log.count; i++)
+        assert_true(m.plan.log.op[i].gemm_flops >= 0 && m.plan.log.op[i].other_flops >= 0);
+    PlanCost all = plan_cost(&m.plan, PHASE_COUNT);
+    assert_true((double)all.gemm_flops > 8e9 * 65536 * 1024 && all.bytes_read > 0 && all.bytes_written > 0);
+    model_free(&m);
 }
 
 /* ---- Properties of any plan ---------------------------------------------------------------------------------------- */
@@ -284,9 +306,8 @@ static void allocation_check(Rig *r, Span life[MAX_TENSORS][3])
 {
     Model *m = &r->m;
     const Plan *p = &m->plan;
-    Device counting = counting_device(m->ctx.target.threads, &r->e);
     size_t bytes[CATEGORY_COUNT] = {0}, arena[2] = {0, 0};
-    assert_true(model_allocate(m, &counting, &r->e));
+    assert_true(model_allocate(m, counting_device(m->ctx.target.threads, &r->e), &r->e));
     for (int t = 0; t < p->count; t++) {
         const PlanTensor *x = &p->tensor[t];
         bool persistent = category_is_persistent(x->category), counted = persistent;
@@ -393,9 +414,10 @@ static void test_packing_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_evaluation_needs_no_more),   cmocka_unit_test(test_plan_is_allocation),
-        cmocka_unit_test(test_other_tensors_are_found),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_properties_of_random_plans), cmocka_unit_test(test_packing_changes_nothing),
+        cmocka_unit_test(test_evaluation_needs_no_more), cmocka_unit_test(test_plan_is_allocation),
+        cmocka_unit_test(test_other_tensors_are_found),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_too_many_flops),           cmocka_unit_test(test_properties_of_random_plans),
+        cmocka_unit_test(test_packing_changes_nothing),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }
