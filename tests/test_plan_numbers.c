@@ -78,17 +78,18 @@ static void test_parameters(void **state)
 static void test_static_bytes(void **state)
 {
     (void)state;
-    Precision thin = named("bf16"), frugal, pure;
+    Precision thin = named("bf16"), frugal, pure, first = named("fp32"), second = first;
     thin.grad = DTYPE_BF16;
     frugal = thin;
     frugal.master = false;
     pure = frugal;
-    pure.m = pure.v = DTYPE_BF16;
+    pure.m = pure.v = first.m = second.v = DTYPE_BF16;
     const struct {
         Precision precision;
         size_t category[5], total;
     } rows[] = {{named("fp32"), {4, 0, 4, 4, 4}, 16}, {named("bf16"), {2, 4, 4, 4, 4}, 18}, {named("fp16"), {2, 4, 4, 4, 4}, 18},
-                {thin, {2, 4, 2, 4, 4}, 16},          {frugal, {2, 0, 2, 4, 4}, 12},        {pure, {2, 0, 2, 2, 2}, 8}};
+                {thin, {2, 4, 2, 4, 4}, 16},          {frugal, {2, 0, 2, 4, 4}, 12},        {pure, {2, 0, 2, 2, 2}, 8},
+                {first, {4, 0, 4, 2, 4}, 14},         {second, {4, 0, 4, 4, 2}, 14}};
     static const Category categories[5] = {CATEGORY_WEIGHTS, CATEGORY_MASTER_WEIGHTS, CATEGORY_GRADIENTS, CATEGORY_ADAM_M,
                                            CATEGORY_ADAM_V};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -165,6 +166,23 @@ static void test_block_peak(void **state)
     }
 }
 
+/* Placing tensors so that none overlap costs less than 2 % of the step's memory. */
+static void test_packing_is_tight(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2", "shakespeare-cpu", "gpt2-xl"};
+    for (int i = 0; i < 3 * 3 * RECOMPUTE_COUNT; i++) {
+        Rig r;
+        RigShape s = preset_shape(names[i % 3], 8, 64);
+        s.config.dropout = i % 2 ? 0.1 : 0;
+        s.run.precision = named(policies[i / 3 % 3]);
+        s.run.recompute = (Recompute)(i / 9);
+        rig_plan(&r, &s);
+        assert_true((double)r.m.plan.packing_bytes <= 0.02 * (double)r.m.plan.step_bytes);
+        rig_free(&r);
+    }
+}
+
 /* ---- FLOPs and bytes ----------------------------------------------------------------------------------------------- */
 
 /* The published 6 N + 12 L s C counts look-ups, biases and gains among N, and pairs of tokens that causal attention never forms.
@@ -229,9 +247,9 @@ static void test_least_seconds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters),    cmocka_unit_test(test_static_bytes), cmocka_unit_test(test_kept_activations),
-        cmocka_unit_test(test_block_peak),    cmocka_unit_test(test_flops),        cmocka_unit_test(test_update_bytes),
-        cmocka_unit_test(test_least_seconds),
+        cmocka_unit_test(test_parameters),   cmocka_unit_test(test_static_bytes),     cmocka_unit_test(test_kept_activations),
+        cmocka_unit_test(test_block_peak),   cmocka_unit_test(test_packing_is_tight), cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_update_bytes), cmocka_unit_test(test_least_seconds),
     };
     return cmocka_run_group_tests_name("plan numbers", tests, NULL, NULL);
 }
