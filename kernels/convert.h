@@ -69,7 +69,7 @@ static inline uint16_t f32_to_f16_random(float x, uint32_t random)
     if (magnitude < 0x38800000u) { /* subnormal: a whole number of 2^-24 and a rest */
         float scaled = bits_float(magnitude) * 0x1p24f;
         uint32_t whole = (uint32_t)scaled;
-        return (uint16_t)(sign | (whole + (scaled - (float)whole > (float)(random >> 8) * 0x1p-24f)));
+        return (uint16_t)(sign | (whole + (scaled - (float)whole >= 1 - (float)(random >> 8) * 0x1p-24f)));
     }
     return (uint16_t)(sign | ((magnitude - 0x38000000u + (random & 0x1FFFu)) >> 13));
 }

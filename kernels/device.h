@@ -280,7 +280,8 @@ const Device *dry_device(void);
 typedef struct GemmTypes {
     DType act, param, grad; /* of the activations, the weight, and the weight's gradient */
 } GemmTypes;
-size_t norm_workspace(int64_t C, const Target *t); /* forward and backward */
+size_t embedding_backward_workspace(int64_t N, int64_t Vp, const Target *t); /* Vp 0: without dwte */
+size_t norm_workspace(int64_t C, const Target *t);                           /* forward and backward */
 size_t linear_workspace(int64_t N, int64_t I, int64_t O, GemmTypes types,
                         const Target *t);                            /* the largest of forward, dx and dw */
 size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t); /* partial column sums               */

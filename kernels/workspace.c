@@ -11,6 +11,13 @@ static size_t gemm_bytes(Gemm g, const Target *t)
     return gemm_scratch(&g, t);
 }
 
+/* For each token and row a number of a row. */
+size_t embedding_backward_workspace(int64_t N, int64_t Vp, const Target *t)
+{
+    (void)t;
+    return (size_t)(Vp ? N + Vp : 0) * sizeof(int32_t);
+}
+
 /* Gain and bias as floats, and rows for each thread. */
 size_t norm_workspace(int64_t C, const Target *t)
 {

@@ -81,6 +81,25 @@ static void test_cases(void **state)
     }
 }
 
+/* In 16 bits they must pass within what g07 allows, which fp32 keeps as well, and must not be fp32 in disguise. */
+static void test_cases_in_16_bits(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"--precision=bf16", "--precision=fp16"};
+    for (int p = 0; p < 2; p++)
+        for (int i = 1; i <= 5; i++) {
+            char dir[64];
+            snprintf(dir, sizeof dir, "tests/golden/g%02d", i);
+            if (golden(dir, flags[p]) != 0)
+                fail_msg("%s %s:\n%s", dir, flags[p], output);
+            const char *row = strstr(output, "\ngradients (");
+            double error = 0;
+            assert_non_null(row);
+            assert_int_equal(sscanf(row, " gradients (%*d of %*d) %*s %lf", &error), 1);
+            assert_true(error > (p ? 5e-4 : 5e-3)); /* a worst tensor: half an ulp is 4.9e-4 in FP16, 3.9e-3 in BF16 */
+        }
+}
+
 static bool is_case(const char *dir)
 {
     char path[PATH_SIZE];
@@ -190,6 +209,31 @@ static void test_wrong_values(void **state)
     }
 }
 
+/* In 16 bits as well: a gradient off by a tenth in BF16, by a fiftieth in FP16, a loss by a hundredth, no clipping. */
+static void test_wrong_in_16_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *flag, *says;
+        float by;
+    } wrong[] = {{"--precision=bf16", "gradients (28 of 28): h.1.mlp.c_fc.weight: error ", 0.1f},
+                 {"--precision=fp16", "gradients (28 of 28): h.1.mlp.c_fc.weight: error ", 0.02f}};
+    for (int i = 0; i < 2; i++) {
+        copy_of("g01");
+        spoil("grads.safetensors", "h.1.mlp.c_fc.weight", wrong[i].by);
+        assert_int_equal(golden(at("case"), wrong[i].flag), 1);
+        assert_printed(wrong[i].says);
+        copy_of("g03");
+        edit("case.json", "\"loss\": 5.597277865012192", "\"loss\": 5.65");
+        assert_int_equal(golden(at("case"), wrong[i].flag), 1);
+        assert_printed("loss: step 1: error");
+        copy_of("g03");
+        edit("case.json", "\"clip\": 1.0", "\"clip\": 0.0");
+        assert_int_equal(golden(at("case"), wrong[i].flag), 1);
+        assert_printed("clip_coef: step");
+    }
+}
+
 static void test_wrong_scalars(void **state)
 {
     (void)state;
@@ -232,8 +276,10 @@ static void test_refusals(void **state)
     assert_printed("kind: is \"llama\"; only \"gpt2\" can be run");
     assert_int_equal(golden("tests/golden/g06", NULL), 2);
     assert_printed("kind: is \"ops\"");
-    assert_int_equal(golden("tests/golden/g01", "--precision=bf16"), 2);
-    assert_printed("--precision: \"bf16\" cannot be run");
+    assert_int_equal(golden("tests/golden/g01", "--precision=tf32"), 2);
+    assert_printed("precision: tf32 is how a GPU's tensor cores multiply FP32 numbers; a CPU has no such unit");
+    assert_int_equal(golden("tests/golden/g01", "--precision=fp8"), 2);
+    assert_printed("precision: 'fp8' is none of fp32, bf16, fp16");
     assert_int_equal(golden("tests/golden/g01", "--device=dry"), 2);
     assert_printed("--device: there is no \"dry\"");
     assert_int_equal(golden("tests/golden/g01", "--threads=x"), 2);
@@ -424,8 +470,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_cases_in_16_bits),
         cmocka_unit_test(test_more_cases),
         cmocka_unit_test(test_wrong_values),
+        cmocka_unit_test(test_wrong_in_16_bits),
         cmocka_unit_test(test_wrong_scalars),
         cmocka_unit_test(test_wrong_hyper),
         cmocka_unit_test(test_refusals),

@@ -270,7 +270,7 @@ static bool weight_from_hash(const json_t *entry, int64_t seed, Model *m, const 
         return false;
     for (int64_t i = 0; i < tensor_count(part); i++)
         values[i] = hash_value((uint64_t)seed + fnv1a64(w->name), i, scale, offset);
-    copy_in(&m->ctx, part, values);
+    weight_store(m, w, 0, tensor_count(part), values);
     return true;
 }
 

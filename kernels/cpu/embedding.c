@@ -1,12 +1,14 @@
 /* Token and position embedding: x[b, t] = dropout(wte[tokens[b, t]] + wpe[first + t]).
  *
- * Backward adds each row of dx to the row of its token, and several rows may have the same token. To need neither locks
- * nor atomics, a thread owns a slice of the channels and walks all rows in order: the same bits for any number of threads. */
+ * Backward adds each row of dx to the row of its token, and several rows may have the same token: they are summed in FP32, in
+ * order, and rounded once. To need neither locks nor atomics, a thread owns a slice of the channels: the same bits for any number
+ * of threads. */
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/rows.h"
 
 #include <omp.h>
+#include <string.h>
 
 /* Are all ids in [0, Vp)? The loader has checked them; a bug elsewhere must still not write outside wte. */
 static bool ids_check(Ctx *c, OpId op, Tensor tokens, int64_t Vp)
@@ -44,47 +46,64 @@ void CPU(embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor 
     }
 }
 
-/* Elements at .. at+n-1 of sum += d [n], when there is such a sum. */
-static inline void add(const Tensor *sum, int64_t at, const float *d, int64_t n)
+/* The rows that have the same token form a list: first[token], then next[row] until -1. */
+static void lists_make(int32_t *first, int32_t *next, int64_t Vp, const int32_t *id, int64_t N)
 {
-    float buffer[ROW_PIECE];
-    if (!tensor_present(*sum))
-        return;
-    float *to = row_out(sum, at, buffer);
-    if (to == buffer)
-        row_in(sum, at, n, buffer);
+    memset(first, -1, (size_t)Vp * sizeof *first);
+    for (int64_t n = N - 1; n >= 0; n--) {
+        next[n] = first[id[n]];
+        first[id[n]] = (int32_t)n;
+    }
+}
+
+/* Elements at .. at+count-1 of sum += channels i .. of the rows n, next[n], ... of dx, or without `next` n, n + T, ... */
+static void rows_add(const Tensor *sum, int64_t at, const Tensor *dx, int64_t n, const int32_t *next, int64_t T, int64_t i,
+                     int64_t count, const DropoutMask *mask)
+{
+    float total[ROW_PIECE], wide[ROW_PIECE], dropped[ROW_PIECE];
+    int64_t N = dx->shape[0], C = dx->shape[1];
+    float *to = row_out(sum, at, total);
+    if (to == total)
+        row_in(sum, at, count, total);
+    while (n >= 0) {
+        const float *d = row_in(dx, n * C + i, count, wide);
+        if (mask->active) {
+            dropout_apply(dropped, d, count, mask, n * C + i);
+            d = dropped;
+        }
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        to[i] += d[i];
-    row_done(sum, at, n, to);
+        for (int64_t k = 0; k < count; k++)
+            to[k] += d[k];
+        n = next ? next[n] : n + T < N ? n + T : -1;
+    }
+    row_done(sum, at, count, to);
 }
 
 void CPU(embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop)
 {
     enum { UNIT = 32 }; /* elements: of a slice, so that threads share no cache line */
-    int64_t N = dx.shape[0], C = dx.shape[1], T = tokens.shape[1];
+    int64_t N = dx.shape[0], C = dx.shape[1], T = tokens.shape[1], Vp = tensor_present(dwte) ? dwte.shape[0] : 0;
     const int32_t *id = tokens.data;
+    int32_t *first_row = c->workspace, *next = first_row + Vp;
     int threads = cpu_threads(c, N * C);
     DropoutMask mask = dropout_mask(c, drop);
-    if (tensor_present(dwte) && !ids_check(c, OP_embedding_backward, tokens, dwte.shape[0]))
+    if (!workspace_check(c, OP_embedding_backward, embedding_backward_workspace(N, Vp, &c->target)) ||
+        (Vp && !ids_check(c, OP_embedding_backward, tokens, Vp)))
         return;
+    if (Vp)
+        lists_make(first_row, next, Vp, id, N);
 #pragma omp parallel num_threads(threads)
     {
         int64_t first, last;
         cpu_share((C + UNIT - 1) / UNIT, omp_get_thread_num(), threads, &first, &last);
         last = last * UNIT < C ? last * UNIT : C;
-        for (int64_t n = 0; n < N; n++) {
-            for (int64_t i = first * UNIT; i < last; i += ROW_PIECE) {
-                float wide[ROW_PIECE], dropped[ROW_PIECE];
-                int64_t count = last - i < ROW_PIECE ? last - i : ROW_PIECE;
-                const float *d = row_in(&dx, n * C + i, count, wide);
-                if (mask.active) {
-                    dropout_apply(dropped, d, count, &mask, n * C + i);
-                    d = dropped;
-                }
-                add(&dwte, id[n] * C + i, d, count);
-                add(&dwpe, n % T * C + i, d, count);
-            }
+        for (int64_t i = first * UNIT; i < last; i += ROW_PIECE) {
+            int64_t count = last - i < ROW_PIECE ? last - i : ROW_PIECE;
+            for (int64_t n = 0; n < N && Vp; n++)
+                if (first_row[id[n]] == n)
+                    rows_add(&dwte, id[n] * C + i, &dx, n, next, 0, i, count, &mask);
+            for (int64_t t = 0; t < T && tensor_present(dwpe); t++)
+                rows_add(&dwpe, t * C + i, &dx, t, NULL, T, i, count, &mask);
         }
     }
 }

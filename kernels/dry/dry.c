@@ -113,7 +113,8 @@ static void dry_embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, T
 static void dry_embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop)
 {
     int64_t T = tokens.shape[1], row = tensor_width(dx) * (int64_t)dtype_size(dwte.dtype);
-    DryOp *r = op_add(c, OP_embedding_backward, 0, tensor_count(dx) * (drop.p > 0 ? 3 : 2), 0);
+    size_t lists = embedding_backward_workspace(dx.shape[0], tensor_present(dwte) ? dwte.shape[0] : 0, &c->target);
+    DryOp *r = op_add(c, OP_embedding_backward, 0, tensor_count(dx) * (drop.p > 0 ? 3 : 2), lists);
     reads(r, dx);
     reads(r, tokens);
     int64_t touched[2] = {tensor_count(tokens) * row, T * row}; /* rows that are read and written again */
