@@ -164,7 +164,7 @@ static void test_finds_its_way(void **state)
     assert_false(log_skipped(log, 40));
     assert_true(log_number(log, 40, "loss") < log_number(log, 1, "loss"));
     char line[96];
-    snprintf(line, sizeof line, "Done: 40 steps, %d of them skipped because the gradient was not finite.", skips);
+    snprintf(line, sizeof line, "Done after step 40; skipped because the gradient was not finite: %d.", skips);
     assert_non_null(strstr(o->out, line));
     assert_non_null(strstr(o->out, "; loss scale 65536, dynamic"));
     json_decref(log);
