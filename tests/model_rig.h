@@ -114,7 +114,7 @@ static inline void rig_weights(Rig *r)
 {
     for (int i = 0; i < r->m.n_weights; i++) {
         Weight *w = r->m.weight[i];
-        float *values = w->value.data;
+        float *values = calloc((size_t)tensor_count(w->value), sizeof *values);
         bool embedding = w == &r->m.wte || w == &r->m.wpe, gain = w->value.ndim == 1 && strstr(w->name, ".weight");
         double deviation = embedding ? 0.5 : w->value.ndim == 1 ? 0.2 : 1 / sqrt((double)w->value.shape[0]);
         int64_t n = tensor_count(w->value);
@@ -122,6 +122,8 @@ static inline void rig_weights(Rig *r)
             n = r->m.config.vocab_size * r->m.config.n_embd;
         for (int64_t k = 0; k < n; k++)
             values[k] = (float)((gain ? 1 : 0) + deviation * rig_normal());
+        weight_store(&r->m, w, 0, tensor_count(w->value), values);
+        free(values);
     }
 }
 
@@ -215,6 +217,14 @@ static inline void rig_evaluate(Rig *r)
     copy_out(&r->m.ctx, &r->state, r->m.state);
     if (r->e.set)
         fail_msg("%s", r->e.text);
+}
+
+/* All numbers of a range (m.grads, m.values, ...) as FP32; free them. */
+static inline float *rig_numbers(Rig *r, Tensor range)
+{
+    float *values = malloc((size_t)tensor_count(range) * sizeof *values);
+    tensor_fetch(&r->m, range, 0, tensor_count(range), values);
+    return values;
 }
 
 /* |a - b| / |b| over n numbers. */

@@ -16,7 +16,7 @@ static RigShape at_level(RigShape s, Recompute level, int64_t every)
     return s;
 }
 
-/* The gradients of the rig's batch, copied. */
+/* The gradients of the rig's batch, as FP32. */
 static float *gradients_of(RigShape s, uint64_t seed, int64_t *n, double *loss)
 {
     Rig r;
@@ -24,37 +24,67 @@ static float *gradients_of(RigShape s, uint64_t seed, int64_t *n, double *loss)
     rig_gradients(&r);
     *n = tensor_count(r.m.grads);
     *loss = r.state.loss_sum;
-    float *copy = malloc((size_t)*n * sizeof *copy);
-    memcpy(copy, r.m.grads.data, (size_t)*n * sizeof *copy);
+    float *copy = rig_numbers(&r, r.m.grads);
     rig_free(&r);
     return copy;
+}
+
+/* Gradients and loss of a shape are the same at every level as when all is kept; which is not 0. */
+static void same_at_every_level(RigShape s, uint64_t seed)
+{
+    static const struct {
+        Recompute level;
+        int64_t every;
+    } levels[] = {{RECOMPUTE_NORM, 1},  {RECOMPUTE_ATTENTION, 1}, {RECOMPUTE_BLOCK, 1},
+                  {RECOMPUTE_BLOCK, 2}, {RECOMPUTE_BLOCK, 3},     {RECOMPUTE_BLOCK, 9}};
+    int64_t n, again, counted = 0;
+    double loss, loss_again;
+    float *kept = gradients_of(at_level(s, RECOMPUTE_NONE, 1), seed, &n, &loss);
+    for (int64_t i = 0; i < n; i++)
+        counted += kept[i] != 0;
+    assert_true(counted > n / 10);
+    for (size_t k = 0; k < sizeof levels / sizeof *levels; k++) {
+        float *remade = gradients_of(at_level(s, levels[k].level, levels[k].every), seed, &again, &loss_again);
+        assert_int_equal(n, again);
+        assert_true(loss == loss_again);
+        assert_memory_equal(kept, remade, (size_t)n * sizeof *kept);
+        free(remade);
+    }
+    free(kept);
+}
+
+static RigShape shape_number(int i)
+{
+    rig_draws = (uint64_t)(1000 + i) << 32;
+    RigShape s = rig_random_shape(3);
+    s.config.n_layer = 1 + i % 5;
+    s.config.dropout = i % 2 ? 0.2 : 0;
+    return s;
 }
 
 static void test_gradients_are_the_same_bits(void **state)
 {
     (void)state;
-    struct {
-        Recompute level;
-        int64_t every;
-    } levels[] = {{RECOMPUTE_NORM, 1},  {RECOMPUTE_ATTENTION, 1}, {RECOMPUTE_BLOCK, 1},
-                  {RECOMPUTE_BLOCK, 2}, {RECOMPUTE_BLOCK, 3},     {RECOMPUTE_BLOCK, 9}};
-    for (int i = 0; i < SHAPES; i++) {
-        rig_draws = (uint64_t)(1000 + i) << 32;
-        RigShape s = rig_random_shape(3);
-        s.config.n_layer = 1 + i % 5;
-        s.config.dropout = i % 2 ? 0.2 : 0;
-        int64_t n, again;
-        double loss, loss_again;
-        float *kept = gradients_of(at_level(s, RECOMPUTE_NONE, 1), (uint64_t)i, &n, &loss);
-        for (size_t k = 0; k < sizeof levels / sizeof *levels; k++) {
-            float *remade = gradients_of(at_level(s, levels[k].level, levels[k].every), (uint64_t)i, &again, &loss_again);
-            assert_int_equal(n, again);
-            assert_true(loss == loss_again);
-            assert_memory_equal(kept, remade, (size_t)n * sizeof *kept);
-            free(remade);
+    for (int i = 0; i < SHAPES; i++)
+        same_at_every_level(shape_number(i), (uint64_t)i);
+}
+
+/* In 16 bits too: what is made again is made from what is stored. */
+static void test_the_same_bits_in_16_bits(void **state)
+{
+    (void)state;
+    static const Precision policies[] = {
+        {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_F32, true},
+        {DTYPE_F16, DTYPE_F32, DTYPE_F16, DTYPE_F16, DTYPE_F32, DTYPE_F32, true},
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_F32, DTYPE_F32, true},
+        {DTYPE_F32, DTYPE_F16, DTYPE_F32, DTYPE_BF16, DTYPE_F32, DTYPE_F32, false},
+    };
+    for (int p = 0; p < 4; p++)
+        for (int i = p; i < SHAPES; i += 3) {
+            RigShape s = shape_number(i);
+            s.run.precision = policies[p];
+            same_at_every_level(s, (uint64_t)i);
         }
-        free(kept);
-    }
 }
 
 /* Bytes of activations alive between forward and backward: when the head's backward runs. */
@@ -115,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_are_the_same_bits),
+        cmocka_unit_test(test_the_same_bits_in_16_bits),
         cmocka_unit_test(test_what_is_kept),
         cmocka_unit_test(test_what_is_made_again_is_counted),
     };

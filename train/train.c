@@ -170,7 +170,7 @@ static bool train(Trainer *t, Error *e)
         printf("Stopped after step %lld; saved. Go on with: tally train --out-dir %s --resume\n", (long long)t->state.iter,
                o->out_dir);
     else
-        printf("Done: %lld steps, %lld of them skipped because the gradient was not finite.\n", (long long)t->state.iter,
+        printf("Done after step %lld; skipped because the gradient was not finite: %lld.\n", (long long)t->state.iter,
                (long long)t->state.skips);
     return true;
 }

@@ -1,0 +1,211 @@
+/* The loss scale of FP16: its rules, and runs in which it has to find its way or cannot. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/command.h"
+#include "train/scaler.h"
+
+static void updates(Scaler *s, bool overflow, int64_t times)
+{
+    for (int64_t i = 0; i < times; i++)
+        scaler_update(s, overflow);
+}
+
+/* FIELD: three overflows, 2000 good steps, an overflow, from 65536. */
+static void test_script(void **state)
+{
+    (void)state;
+    Scaler s = scaler_create(0, true);
+    static const double after[] = {32768, 16384, 8192};
+    assert_true(s.dynamic && s.scale == 65536);
+    for (int i = 0; i < 3; i++) {
+        scaler_update(&s, true);
+        assert_true(s.scale == after[i]);
+    }
+    updates(&s, false, 1999);
+    assert_true(s.scale == 8192 && s.good == 1999);
+    scaler_update(&s, false);
+    assert_true(s.scale == 16384 && s.good == 0);
+    scaler_update(&s, true);
+    assert_true(s.scale == 8192);
+    updates(&s, false, 1500);
+    scaler_update(&s, true); /* begins to count anew */
+    updates(&s, false, 1999);
+    assert_true(s.scale == 4096);
+    scaler_update(&s, false);
+    assert_true(s.scale == 8192);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    Scaler s = scaler_create(0, true);
+    updates(&s, true, 15);
+    assert_true(s.scale == 2 && scaler_can_shrink(&s));
+    scaler_update(&s, true);
+    assert_true(s.scale == 1 && !scaler_can_shrink(&s));
+    updates(&s, true, 100);
+    assert_true(s.scale == 1);
+    updates(&s, false, INT64_C(24) * 2000);
+    assert_true(s.scale == 1 << 24);
+    updates(&s, false, 4000);
+    assert_true(s.scale == 1 << 24);
+}
+
+static void test_fixed(void **state)
+{
+    (void)state;
+    const struct {
+        Scaler s;
+        double scale;
+    } fixed[] = {{scaler_create(1024, true), 1024}, {scaler_create(3, false), 3}, {scaler_create(0, false), 1}};
+    for (int i = 0; i < 3; i++) {
+        Scaler s = fixed[i].s;
+        updates(&s, true, 5);
+        updates(&s, false, 5000);
+        assert_true(!s.dynamic && s.scale == fixed[i].scale && !scaler_can_shrink(&s));
+    }
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------------------------------- */
+
+static int data_make(void **state)
+{
+    if (command_begin(state) != 0)
+        return -1;
+    text_prepare(400);
+    return 0;
+}
+
+static bool log_skipped(const json_t *log, size_t line)
+{
+    return json_is_true(json_object_get(json_array_get(log, line), "skipped"));
+}
+
+/* A checkpoint of an FP32 run whose tensor `name` is set to `value` throughout. */
+static void checkpoint_spoil(const char *out_dir, const char *name, float value)
+{
+    char path[256];
+    SafeTensors f;
+    Error e = {0};
+    works("train " TINY " --max-iters 1 --out-dir %s", out_dir);
+    snprintf(path, sizeof path, "%s/step-1/model.safetensors", out_dir);
+    assert_true(safetensors_open(&f, path, &e));
+    char *bytes = malloc(f.map.size);
+    memcpy(bytes, f.map.data, f.map.size);
+    const SafeTensor *t = safetensors_find(&f, name);
+    assert_non_null(t);
+    char *data = bytes + ((const char *)safetensors_data(&f, t) - (const char *)f.map.data);
+    for (size_t i = 0; i < t->bytes / sizeof value; i++)
+        memcpy(data + i * sizeof value, &value, sizeof value);
+    assert_true(file_write_atomic(path, bytes, f.map.size, &e));
+    free(bytes);
+    safetensors_close(&f);
+}
+
+/* FIELD: a gradient that overflows for ever. A gain of 1e6 is Inf in FP16: the scale goes down to its floor, 16 halvings that are
+ * no failure, and after --max-skips more the run says which tensor it is. */
+static void test_overflow_for_ever(void **state)
+{
+    (void)state;
+    checkpoint_spoil("spoilt", "h.1.ln_2.weight", 1e6f);
+    ends(1,
+         "step 20: the gradient has not been finite for 4 steps in a row; the first tensor that is not finite is the weight "
+         "h.1.ln_2.weight: 32 of 32 elements, element 0 is inf",
+         "train " TINY " --init-from spoilt/step-1 --precision fp16 --max-skips 3 --max-iters 100 --out-dir forever");
+    json_t *log = log_lines("forever");
+    assert_int_equal(json_array_size(log), 21);
+    for (size_t i = 1; i <= 20; i++) {
+        assert_true(log_skipped(log, i));
+        assert_true(log_number(log, i, "loss_scale") == fmax(1, ldexp(65536, 1 - (int)i)));
+    }
+    json_decref(log);
+    works("train " TINY " --init-from spoilt/step-1 --precision bf16 --max-iters 2 --out-dir fine"); /* BF16 holds it */
+}
+
+/* The same with an activation that overflows: the first one is named, at every level of recomputation, of those that are kept. */
+static void test_overflow_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *flags, *tensor;
+    } runs[] = {{"", "the activation h.1.ln_2:"},
+                {"--recompute norm", "the activation h.1.fc:"},
+                {"--recompute block", "the activation x_final:"}};
+    checkpoint_spoil("wide", "h.1.ln_2.weight", 60000); /* times a normal number: some are beyond 65504 */
+    for (size_t i = 0; i < 3; i++)
+        ends(1, runs[i].tensor,
+             "train " TINY
+             " --init-from wide/step-1 --precision fp16 --loss-scale 1 --max-skips 0 --max-iters 3 --out-dir wide-%zu %s",
+             i, runs[i].flags);
+    works("train " TINY " --init-from wide/step-1 --precision fp16 --act-dtype f32 --loss-scale 1 --max-skips 0 --max-iters 3 "
+          "--out-dir wide-f32");
+}
+
+/* A scale that is too large at first: steps are skipped until it fits, and the run goes on and learns. */
+static void test_finds_its_way(void **state)
+{
+    (void)state;
+    checkpoint_spoil("large", "ln_f.weight", 8.0f); /* gradients times 65536 overflow */
+    const Output *o =
+        works("train " TINY " --init-from large/step-1 --precision fp16 --max-skips 0 --max-iters 40 --out-dir way");
+    json_t *log = log_lines("way");
+    int skips = 0;
+    for (size_t i = 1; i <= 40; i++) {
+        double scale = log_number(log, i, "loss_scale");
+        assert_true(i == 40 || log_number(log, i + 1, "loss_scale") == (log_skipped(log, i) ? scale / 2 : scale));
+        skips += log_skipped(log, i);
+    }
+    assert_in_range(skips, 1, 15);
+    assert_false(log_skipped(log, 40));
+    assert_true(log_number(log, 40, "loss") < log_number(log, 1, "loss"));
+    char line[96];
+    snprintf(line, sizeof line, "Done after step 40; skipped because the gradient was not finite: %d.", skips);
+    assert_non_null(strstr(o->out, line));
+    assert_non_null(strstr(o->out, "; loss scale 65536, dynamic"));
+    json_decref(log);
+}
+
+/* A skipped step consumes its data and its place in the schedule, and nothing else of the run: no weight, no moment. */
+static void test_skipped_step(void **state)
+{
+    (void)state;
+    checkpoint_spoil("start", "ln_f.weight", 3000);
+    works("train " TINY " --init-from start/step-1 --precision fp16 --max-iters 1 --out-dir one");
+    json_t *log = log_lines("one");
+    assert_true(log_skipped(log, 1) && log_number(log, 1, "lr") > 0 && isnan(log_number(log, 1, "grad_norm")));
+    json_decref(log);
+    assert_true(files_equal("one/step-1/model.safetensors", "start/step-1/model.safetensors"));
+    SafeTensors f;
+    Error e = {0};
+    assert_true(safetensors_open(&f, "one/step-1/optimizer.safetensors", &e));
+    for (size_t i = 0; i < f.count; i++)
+        for (size_t k = 0; k < f.tensors[i].bytes; k++)
+            assert_int_equal(((const char *)safetensors_data(&f, &f.tensors[i]))[k], 0);
+    safetensors_close(&f);
+    json_t *trainer = json_read("one/step-1/trainer.json", &e), *s = json_object_get(trainer, "state");
+    assert_int_equal(json_integer_value(json_object_get(s, "adam_t")), 0);
+    assert_int_equal(json_integer_value(json_object_get(s, "skips")), 1);
+    assert_int_equal(json_integer_value(json_object_get(s, "skips_in_a_row")), 0); /* the scale can still shrink */
+    assert_int_equal(json_integer_value(json_object_get(s, "loader_position")), 2);
+    assert_true(json_real_value(json_object_get(s, "loss_scale")) == 32768);
+    json_decref(trainer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_script),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_overflow_for_ever),
+        cmocka_unit_test(test_overflow_is_found),
+        cmocka_unit_test(test_finds_its_way),
+        cmocka_unit_test(test_skipped_step),
+    };
+    return cmocka_run_group_tests(tests, data_make, command_end);
+}
