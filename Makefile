@@ -78,6 +78,14 @@ $(OUT)/gpus.inc: tools/gpus.csv
 $(OUT)/tools/cards.o: $(OUT)/gpus.inc
 $(OUT)/tools/cards.o: private CFLAGS += -I$(OUT)
 
+# The page that `tally report` fills in, as a string of C.
+$(OUT)/report.inc: tools/report.html
+	@mkdir -p $(@D)
+	$(Q)sed -e 's/[\\"]/\\&/g; s/.*/"&\\n"/' $< >$@
+
+$(OUT)/tools/report.o: $(OUT)/report.inc
+$(OUT)/tools/report.o: private CFLAGS += -I$(OUT)
+
 # Changes when the flags do, and then everything is compiled again.
 $(OUT)/flags: FORCE | $(OUT)/found-build
 	@echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' | cmp -s - $@ || echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' >$@
@@ -150,6 +158,10 @@ test-build: deps ## Build what `make test` runs
 	+@$(MAKE) $(JOBS) --no-print-directory SANITIZE=address,undefined WERROR= tests
 	+@if tools/deps.sh check fuzz; then $(MAKE) $(JOBS) --no-print-directory fuzzers; fi
 
+test-report: all ## The browser test of `tally report`: Chromium, without a window
+	@tools/deps.sh install report
+	@tests/report_check.sh $(OUT)/tally
+
 # Hugging Face's transformers, for tests/hf_check.sh: 50 MB of Debian packages, and 160 MB in .venv (20 MB to download).
 hf-venv: ## Make .venv with transformers, for the test against Hugging Face
 	@tools/deps.sh install hf
@@ -168,6 +180,6 @@ help: ## This list
 	@echo 'Variables: CC, CFLAGS, BUILD=folder, SANITIZE=address,undefined, WERROR=-Werror, V=1'
 
 FORCE:
-.PHONY: all install deps quickstart clean tests fuzzers check test test-long test-build hf-venv bench help FORCE
+.PHONY: all install deps quickstart clean tests fuzzers check test test-long test-build test-report hf-venv bench help FORCE
 .SECONDARY:
 -include $(OBJECTS:.o=.d) $(OUT)/tools/main.d $(TESTS:=.d) $(FUZZ_OBJECTS:.o=.d) $(wildcard $(OUT)/fuzz/tests/fuzz/*.d)

@@ -3,19 +3,16 @@
  *
  * --json is ledger_json's object with "memory" {"bytes", "of", "needed_bytes", "fits", "not_planned"}, and where they are asked
  * for "card" (card_json) and "what_if" (what_if_json). Exit code 2 when the plan does not fit; it is printed all the same. */
-#include "tools/cards.h"
 #include "tools/commands.h"
+#include "tools/plan.h"
 
 #include "model/ledger.h"
 #include "model/what_if.h"
-#include "train/trainer.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The memory of --vram or --card, when there is one; *card: the card, or NULL. The loader's tokens lie in the host's memory then.
- */
-static bool room_choose(Trainer *t, const Card **card, Error *e)
+bool plan_room(Trainer *t, const Card **card, Error *e)
 {
     const TrainOptions *o = &t->options;
     *card = NULL;
@@ -112,7 +109,7 @@ int plan_main(int argc, char **argv)
     const Card *card;
     memset(&t, 0, sizeof t);
     t.options = train_options_default();
-    bool ok = trainer_settings(&t, argc, argv, &e) && room_choose(&t, &card, &e) && trainer_plan(&t, &e);
+    bool ok = trainer_settings(&t, argc, argv, &e) && plan_room(&t, &card, &e) && trainer_plan(&t, &e);
     if (ok && t.options.what_if)
         what_if_make(w = &table, &t.model, t.options.gradient_accumulation_steps, &t.room);
     if (ok && t.options.json)

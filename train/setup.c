@@ -304,9 +304,11 @@ static void header_print(const Trainer *t)
 static json_t *configuration_json(const Trainer *t)
 {
     const ModelConfig *f = &t->model.config;
-    json_t *model = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:f}", "n_layer", (json_int_t)f->n_layer, "n_head",
-                              (json_int_t)f->n_head, "n_embd", (json_int_t)f->n_embd, "block_size", (json_int_t)f->block_size,
-                              "vocab_size", (json_int_t)f->vocab_size, "bias", f->bias, "dropout", f->dropout);
+    json_t *model =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f}", "n_layer", (json_int_t)f->n_layer, "n_head",
+                  (json_int_t)f->n_head, "n_kv_head", (json_int_t)f->n_kv_head, "n_embd", (json_int_t)f->n_embd, "n_inner",
+                  (json_int_t)f->n_inner, "block_size", (json_int_t)f->block_size, "vocab_size", (json_int_t)f->vocab_size,
+                  "vocab_multiple", (json_int_t)f->vocab_multiple, "bias", f->bias, "dropout", f->dropout);
     PrecisionText precision;
     const Target *target = &t->model.ctx.target;
     return json_pack("{s:O, s:o, s:I, s:s, s:s, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
@@ -320,6 +322,8 @@ static bool log_begin(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
     json_t *configuration = configuration_json(t);
+    if (o->init_from[0])
+        json_object_set_new(configuration, "init_from", json_string(o->init_from));
     bool ok = log_open(&t->log, o->out_dir, configuration, t->state.iter, o->log_interval, o->quiet, e);
     json_decref(configuration);
     return ok;
