@@ -41,7 +41,7 @@ bool log_read(RunLog *log, const char *dir, Error *e);
 void log_free(RunLog *log);
 
 /* Parts of the page, as HTML. */
-void report_title(FILE *out, Report *r);     /* the run's folder                                                                */
+void report_title(FILE *out, Report *r); /* the run's folder, or the plan's model                                              */
 void report_summary(FILE *out, Report *r);   /* model and step in a sentence                                                    */
 void report_facts(FILE *out, Report *r);     /* the main numbers                                                                */
 void report_command(FILE *out, Report *r);   /* the command that does it again                                                  */

@@ -44,6 +44,7 @@ static void tensor_draw(const Plot *p, const Model *m, int k, const double *lo, 
     int used = snprintf(detail, sizeof detail, " \xc2\xb7 %s", dtype_name(t->dtype));
     for (int i = 0; i < t->ndim; i++)
         used += snprintf(detail + used, sizeof detail - (size_t)used, "%s%lld", i ? " \xc3\x97 " : " ", (long long)t->shape[i]);
+    snprintf(detail + used, sizeof detail - (size_t)used, " \xc2\xb7 always");
     if (lo) {
         op_text(first, sizeof first, &m->plan, life.first);
         op_text(last, sizeof last, &m->plan, life.last);
@@ -185,16 +186,19 @@ void report_levels(FILE *out, Report *r)
         fprintf(
             out,
             "<label data-chart=\"level\" data-recompute=\"%s\" data-total=\"%.17g\" data-flops=\"%.17g\"><input type=\"radio\" "
-            "name=\"level\" value=\"%s\"%s><b>%s</b>%s<span title=\"%s\">%s, %.3f &times; FLOPs</span>\n",
-            name, total, flops[i], name, own, name, *own ? " (this run)" : "", exact_text(exact, total), mib_text(size, total),
-            flops[i] / flops[RECOMPUTE_NONE]);
+            "name=\"level\" value=\"%s\"%s><b>%s</b>%s<span title=\"%s\">%s, %.3f &times; FLOPs</span>\n<span inert>",
+            name, total, flops[i], name, own, name,
+            !*own    ? ""
+            : r->dir ? " (this run)"
+                     : " (this plan)",
+            exact_text(exact, total), mib_text(size, total), flops[i] / flops[RECOMPUTE_NONE]);
         plot_begin(&p, "7rem", "aria-hidden=\"true\"");
         fprintf(out,
                 "<path class=\"strata\" d=\"M0 1000H1000V%.2fH0Z\"/><use href=\"#pile-%s\" transform=\"scale(%.5f 1)\"/></svg>"
                 "</span><span>",
                 plot_y(&p, (double)plan->persistent_bytes), name, (double)step_ops(plan) / widest);
         plot_end(&p);
-        fputs("</label>\n", out);
+        fputs("</span></label>\n", out);
     }
 }
 

@@ -7,7 +7,7 @@
 
 /* ---- Numbers and text ------------------------------------------------------------------------------------------------ */
 
-const char *count_text(NumberText text, double n)
+char *count_text(NumberText text, double n)
 {
     char plain[32];
     int length = snprintf(plain, sizeof plain, "%.0f", fmin(fmax(n, 0), 1e18)), used = 0;
@@ -20,17 +20,14 @@ const char *count_text(NumberText text, double n)
     return text;
 }
 
-const char *mib_text(NumberText text, double bytes)
+char *mib_text(NumberText text, double bytes)
 {
-    double mib = bytes / 0x1p20, hundredths = round(100 * mib);
-    if (hundredths < 100)
-        snprintf(text, sizeof(NumberText), "%.3g MiB", mib);
-    else
-        sprintf(strchr(count_text(text, floor(hundredths / 100)), 0), ".%02.0f MiB", fmod(hundredths, 100));
+    double hundredths = round(100 * bytes / 0x1p20);
+    sprintf(strchr(count_text(text, floor(hundredths / 100)), 0), ".%02.0f MiB", fmod(hundredths, 100));
     return text;
 }
 
-const char *exact_text(NumberText text, double bytes)
+char *exact_text(NumberText text, double bytes)
 {
     NumberText count;
     sprintf(strchr(mib_text(text, bytes), 0), " (%s bytes)", count_text(count, bytes));

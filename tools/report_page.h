@@ -14,9 +14,9 @@
 typedef char NumberText[64];
 
 /* Into text, which is returned: "37,748,736"; "36.00 MiB"; "36.00 MiB (37,748,736 bytes)". */
-const char *count_text(NumberText text, double n);
-const char *mib_text(NumberText text, double bytes);
-const char *exact_text(NumberText text, double bytes);
+char *count_text(NumberText text, double n);
+char *mib_text(NumberText text, double bytes);
+char *exact_text(NumberText text, double bytes);
 
 /* Writes text with & < > " ' as entities: fit for content and for quoted attributes. */
 void html_text(FILE *out, const char *text);

@@ -10,7 +10,9 @@
 
 void report_title(FILE *out, Report *r)
 {
-    html_text(out, r->dir ? r->dir : "plan");
+    const char *model = json_string_value(json_object_get(r->settings, "model"));
+    fputs(r->dir ? "" : "Plan of ", out);
+    html_text(out, r->dir ? r->dir : model ? model : "a model");
 }
 
 void report_summary(FILE *out, Report *r)
@@ -34,7 +36,7 @@ void report_summary(FILE *out, Report *r)
     }
 }
 
-/* A number with what it means; pointing at it shows the exact one. */
+/* A number with what it means; pointing at it shows the exact one. `format` is printf's for it, or a text that says it. */
 static void fact_write(FILE *out, const char *name, const char *format, double value, const char *label)
 {
     fprintf(out, "<div data-fact=\"%s\" title=\"%.17g\"><dt>%s</dt><dd>", name, value, label);
@@ -45,17 +47,17 @@ static void fact_write(FILE *out, const char *name, const char *format, double v
 void report_facts(FILE *out, Report *r)
 {
     const Model *m = &r->level[r->own];
-    NumberText room;
-    char label[192] = "MiB of memory, taken before the first step";
-    double best = (double)NAN;
+    NumberText size, room;
+    char label[192] = "of memory, taken before the first step";
+    double best = (double)NAN, total = (double)plan_total_bytes(&m->plan);
     bool fits = setting_of(m, r->accumulation, &r->room).bytes <= r->room.bytes;
     if (r->room.bytes > 0)
-        snprintf(label, sizeof label, "MiB of memory: %s the %s %s", fits ? "fits into" : "<strong>does not fit</strong> into",
+        snprintf(label, sizeof label, "of memory: %s the %s %s", fits ? "fits into" : "<strong>does not fit</strong> into",
                  mib_text(room, r->room.bytes), r->room.what);
-    fact_write(out, "total", "%.2f", (double)plan_total_bytes(&m->plan) / 0x1p20, label);
+    fact_write(out, "total", mib_text(size, total), total, label);
     fact_write(out, "parameters", "%.2f M", (double)model_parameters(m) / 1e6, "parameters");
     fact_write(out, "static", "%.4g", ledger_static_bytes(m), "bytes a parameter stay");
-    fact_write(out, "flops", "%.4g G", executed_flops_per_token(m, PHASE_COUNT, r->accumulation) / 1e9,
+    fact_write(out, "flops", "%.4g M", executed_flops_per_token(m, PHASE_COUNT, r->accumulation) / 1e6,
                "FLOPs a token, executed");
     for (long i = 0; i < r->log.count; i++)
         best = fmin(best, r->log.row[i].value[METRIC_VAL_LOSS]);
