@@ -25,14 +25,16 @@ static const struct {
 static void row_add(RunLog *log, const json_t *line, Error *e)
 {
     int64_t step = json_integer_value(json_object_get(line, "step"));
-    if (step >= 1 && log->count == log->capacity) {
+    double before = log->count ? log->row[log->count - 1].step : 0;
+    bool fits = (double)step > before && step < INT64_C(1) << 50;
+    if (fits && log->count == log->capacity) {
         log->capacity = log->capacity ? 2 * log->capacity : 1024;
         LogRow *grown = realloc(log->row, (size_t)log->capacity * sizeof *grown);
         if (!grown)
             error_set(e, "out of memory for a log of %ld steps", log->count);
         log->row = grown ? grown : log->row;
     }
-    if (step < 1 || e->set) {
+    if (!fits || e->set) {
         log->unreadable++;
         return;
     }

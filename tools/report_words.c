@@ -50,6 +50,7 @@ void report_facts(FILE *out, Report *r)
     NumberText size, room;
     char label[192] = "of memory, taken before the first step";
     double best = (double)NAN, total = (double)plan_total_bytes(&m->plan);
+    double flops = executed_flops_per_token(m, PHASE_COUNT, r->accumulation);
     bool fits = setting_of(m, r->accumulation, &r->room).bytes <= r->room.bytes;
     if (r->room.bytes > 0)
         snprintf(label, sizeof label, "of memory: %s the %s %s", fits ? "fits into" : "<strong>does not fit</strong> into",
@@ -57,8 +58,7 @@ void report_facts(FILE *out, Report *r)
     fact_write(out, "total", mib_text(size, total), total, label);
     fact_write(out, "parameters", "%.2f M", (double)model_parameters(m) / 1e6, "parameters");
     fact_write(out, "static", "%.4g", ledger_static_bytes(m), "bytes a parameter stay");
-    fact_write(out, "flops", "%.4g M", executed_flops_per_token(m, PHASE_COUNT, r->accumulation) / 1e6,
-               "FLOPs a token, executed");
+    fact_write(out, "flops", flops < 1e9 ? "%.4g M" : "%.4g G", flops / (flops < 1e9 ? 1e6 : 1e9), "FLOPs a token, executed");
     for (long i = 0; i < r->log.count; i++)
         best = fmin(best, r->log.row[i].value[METRIC_VAL_LOSS]);
     if (r->log.count)
