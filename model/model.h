@@ -129,6 +129,10 @@ typedef struct Model {
     BlockGrads *grad; /* [L]                                               */
     Decoder decoder;
     Tensor workspace;
+
+    /* Called after the backward of each block, when dx is the gradient of the block's input. NULL: nobody looks. */
+    void (*watch)(void *user, int layer);
+    void *watch_user;
 } Model;
 
 /* Fills *m for `config` and `run` on `target` without taking device memory: m->plan is complete. False with a message when

@@ -113,6 +113,8 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     number_set(object, "wait_ms", 1e3 * s->wait_seconds);
     if (s->loss_scale > 0)
         number_set(object, "loss_scale", s->loss_scale);
+    if (s->grad_stats)
+        json_object_set(object, "grad_stats", s->grad_stats);
     if (s->skipped)
         json_object_set_new(object, "skipped", json_true());
     bool ok = object_write(l, object, e);

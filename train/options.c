@@ -106,6 +106,7 @@ static const OptionRow table[] = {
     INT(max_skips, 0, 1 << 30, "steps in a row that may be skipped for a non-finite gradient before the run stops"),
     HEADING("What happens when:"),
     INT(log_interval, 1, 1 << 30, "a line every N steps (log.jsonl has every step)"),
+    INT(grad_stats, 0, 1 << 30, "into log.jsonl every N steps, by layer: the share of gradients that are 0, subnormal, not finite; 0: never"),
     INT(eval_interval, 0, 1 << 30, "validation loss every N steps and at the end; 0: never"),
     INT(eval_iters, 0, 1 << 30, "batches of an evaluation, drawn at random; 0: the whole split"),
     INT(sample_interval, 0, 1 << 30, "text every N steps; 0: never"),

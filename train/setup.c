@@ -346,7 +346,8 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
     fflush(stdout);
     t->gemm_peak =
         gemm_peak_measure(t->device, &t->model.ctx.target, precision_gemm(&t->model.run.precision, &t->model.ctx.target), e);
-    if (e->set || !model_allocate(&t->model, t->device, e) || !dir_make(o->out_dir, e) || !weights_open(t, e))
+    if (e->set || !model_allocate(&t->model, t->device, e) || !dir_make(o->out_dir, e) || !weights_open(t, e) ||
+        (o->grad_stats && !grad_stats_open(&t->grad_stats, &t->model, e)))
         return false;
     t->schedule = (Schedule){.warmup = o->warmup_iters,
                              .end = o->lr_decay_iters,
@@ -362,6 +363,7 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
 void trainer_close(Trainer *t)
 {
     log_close(&t->log);
+    grad_stats_close(&t->grad_stats);
     loader_destroy(t->loader);
     model_free(&t->model);
     token_stream_close(&t->tokens);

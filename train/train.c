@@ -35,10 +35,16 @@ static bool batch_take(Trainer *t, Error *e)
     return stay || loader_next(t->loader, &t->batch, e);
 }
 
+static bool due(int64_t interval, int64_t step, int64_t last)
+{
+    return interval > 0 && (step % interval == 0 || step == last);
+}
+
 /* One optimizer step: the gradient of the mean loss over all counted targets of all its micro-batches, and the update. */
 static void step_compute(Trainer *t)
 {
     Model *m = &t->model;
+    bool watched = due(t->options.grad_stats, t->state.iter + 1, t->options.max_iters);
     t->step.step = t->state.iter;
     t->step.micro = 0;
     t->step.learning_rate = (float)schedule_rate(&t->schedule, t->state.iter);
@@ -47,12 +53,16 @@ static void step_compute(Trainer *t)
     t->step.loss_scale = (float)t->scaler.scale;
     step_state_send(t);
     model_gradients_zero(m);
+    if (watched)
+        grad_stats_begin(&t->grad_stats);
     for (int64_t micro = 0; micro < t->batch.micro_batches; micro++) {
         micro_batch_send(t, micro);
         model_forward_backward(m);
     }
     model_update(m);
     step_state_fetch(t);
+    if (watched)
+        grad_stats_end(&t->grad_stats);
 }
 
 /* Which tensor of this step was the first to be non-finite: each micro-batch once more. */
@@ -93,11 +103,6 @@ static bool save(Trainer *t, Error *e)
     return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta, t->options.keep, e);
 }
 
-static bool due(int64_t interval, int64_t step, int64_t last)
-{
-    return interval > 0 && (step % interval == 0 || step == last);
-}
-
 /* After step state->iter: evaluation, log, sample, checkpoint. */
 static bool between_steps(Trainer *t, LogStep *line, Error *e)
 {
@@ -136,6 +141,7 @@ static LogStep step_describe(const Trainer *t, double seconds, double waited)
                     .wait_seconds = waited,
                     .tokens_per_s = tokens / seconds,
                     .loss_scale = t->scaler.dynamic ? (double)t->step.loss_scale : 0,
+                    .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? t->grad_stats.list : NULL,
                     .skipped = t->step.nonfinite != 0};
     line.mfu = line.tokens_per_s * model_flops_per_token(&t->model) / t->gemm_peak;
     return line;

@@ -8,6 +8,7 @@
 #include "data/tokenizer.h"
 #include "model/fit.h"
 #include "train/checkpoint.h"
+#include "train/grad_stats.h"
 #include "train/log.h"
 #include "train/options.h"
 #include "train/scaler.h"
@@ -38,6 +39,7 @@ typedef struct Trainer {
     Schedule schedule;
     TrainState state;
     Scaler scaler;
+    GradStats grad_stats; /* with --grad-stats */
     int64_t saved_iter; /* the iteration of the latest checkpoint; -1: there is none */
     Log log;
     double gemm_peak; /* FLOP/s, measured */
