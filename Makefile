@@ -150,7 +150,7 @@ test-build: deps ## Build what `make test` runs
 	+@$(MAKE) $(JOBS) --no-print-directory SANITIZE=address,undefined WERROR= tests
 	+@if tools/deps.sh check fuzz; then $(MAKE) $(JOBS) --no-print-directory fuzzers; fi
 
-# Hugging Face's transformers, for tests/hf_check.sh: Debian's PyTorch (a download of 50 MB) and 160 MB in .venv.
+# Hugging Face's transformers, for tests/hf_check.sh: 50 MB of Debian packages, and 160 MB in .venv (20 MB to download).
 hf-venv: ## Make .venv with transformers, for the test against Hugging Face
 	@tools/deps.sh install hf
 	test -x .venv/bin/python || /usr/bin/python3 -m venv --system-site-packages .venv

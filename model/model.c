@@ -212,6 +212,19 @@ static bool run_check(const Model *m, Error *e)
     return true;
 }
 
+/* FLOPs and bytes are counted in 63 bits. A row costs at most 16 FLOPs a parameter and, in attention, 40 for each channel and
+ * position: more than twice what forward, recomputation, backward, evaluation and sampling together come to. */
+static bool counts_fit(const Model *m, Error *e)
+{
+    const ModelConfig *f = &m->config;
+    double rows = (double)m->run.batch_size * (double)m->run.block_size + (double)m->run.sample_size * DECODE_CHUNK;
+    double row = 16 * (double)model_config_parameters(f) + 40 * (double)f->n_layer * (double)f->n_embd * (double)f->block_size;
+    return rows * row < 0x1p62 || error_usage(e,
+                                              "batch_size %lld x block_size %lld is too large: a micro-batch of this model would "
+                                              "take more than 10^18 FLOPs",
+                                              (long long)m->run.batch_size, (long long)m->run.block_size);
+}
+
 bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const Target *target, Error *e)
 {
     *m = (Model){.config = *config, .run = *run};
@@ -219,7 +232,7 @@ bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const 
         m->run.head_rows = HEAD_ROWS;
     if (m->run.recompute_every == 0)
         m->run.recompute_every = 1;
-    if (!model_config_check(config, e) || !run_check(m, e) || !precision_check(&m->run.precision, e))
+    if (!model_config_check(config, e) || !run_check(m, e) || !counts_fit(m, e) || !precision_check(&m->run.precision, e))
         return false;
     m->adam = (AdamW){.beta1 = run->beta1, .beta2 = run->beta2, .eps = (float)run->eps, .weight_decay = (float)run->weight_decay};
     if (!model_declare_weights(m, e) || !step_declare(m, e))
@@ -251,7 +264,7 @@ bool model_allocate(Model *m, const Device *device, Error *e)
     m->ctx.workspace = m->workspace.data;
     m->ctx.workspace_bytes = tensor_bytes(m->workspace);
     m->ctx.state = m->state.data;
-    return true;
+    return plan_verify(&m->plan, m->persistent, m->step, e);
 }
 
 void model_free(Model *m)

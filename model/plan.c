@@ -313,6 +313,20 @@ void plan_bind(Plan *p, void *persistent, void *step)
     }
 }
 
+bool plan_verify(const Plan *p, const void *persistent, const void *step, Error *e)
+{
+    for (int i = 0; i < p->count; i++) {
+        const PlanTensor *t = &p->tensor[i];
+        bool stays = category_is_persistent(t->category);
+        const char *place = (const char *)(stays ? persistent : step) + t->offset;
+        size_t end = t->offset + t->bytes, size = stays ? p->persistent_bytes : p->step_bytes;
+        if (t->slot->data != place || t->slot->dtype != t->dtype || tensor_bytes(*t->slot) != t->bytes || end > size)
+            return error_set(e, "%s (layer %d): %zu bytes of %s are not the %zu bytes of %s that were planned", t->name, t->layer,
+                             tensor_bytes(*t->slot), dtype_name(t->slot->dtype), t->bytes, dtype_name(t->dtype));
+    }
+    return true;
+}
+
 size_t plan_total_bytes(const Plan *p)
 {
     return p->persistent_bytes + p->step_bytes;

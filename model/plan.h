@@ -91,6 +91,10 @@ bool plan_pack(Plan *p, Tensor *workspace, Error *e);
 /* Points every slot into the two arenas. */
 void plan_bind(Plan *p, void *persistent, void *step);
 
+/* Is every slot what was planned: of that type and size, at its place in the two arenas? With the arenas' own sizes that makes
+ * what is allocated equal to the plan, to the byte, in every category. An error names the first tensor that is not. */
+bool plan_verify(const Plan *p, const void *persistent, const void *step, Error *e);
+
 /* persistent_bytes + step_bytes: exactly what is taken from the device. */
 size_t plan_total_bytes(const Plan *p);
 

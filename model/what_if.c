@@ -65,16 +65,18 @@ void what_if_print(FILE *out, const WhatIf *w, const Room *room)
     fprintf(out,
             "\nWhat if: MiB, \xe2\x9c\x93 where that fits into the %s %s; FLOPs executed, relative to those without recompute\n",
             bytes_text(text, room->bytes), room->what);
-    fprintf(out, "  precision  recompute   FLOPs");
-    for (int b = 0; b < w->n_batches; b++)
-        fprintf(out, "   B %-8lld", (long long)w->setting[0][0][b].batch_size);
+    fprintf(out, "  precision  recompute    FLOPs");
+    for (int b = 0; b < w->n_batches; b++) {
+        snprintf(text, sizeof text, "B %lld", (long long)w->setting[0][0][b].batch_size);
+        fprintf(out, " %10s  ", text);
+    }
     for (int p = 0; p < w->n_precisions; p++)
         for (int level = 0; level < RECOMPUTE_COUNT; level++) {
             const Setting *s = w->setting[p][level];
             char name[32];
             snprintf(name, sizeof name, s->recompute_every > 1 ? "%s/%lld" : "%s", recompute_name(s->recompute),
                      (long long)s->recompute_every);
-            fprintf(out, "\n  %-10s %-10s %6.3f", level ? "" : policy_name(s), name, flops_relative(w, p, level, 0));
+            fprintf(out, "\n  %-10s %-10s %7.4f", level ? "" : policy_name(s), name, flops_relative(w, p, level, 0));
             for (int b = 0; b < w->n_batches; b++)
                 if (isfinite(s[b].bytes))
                     fprintf(out, " %10.1f %s", s[b].bytes / 0x1p20, s[b].bytes <= room->bytes ? "\xe2\x9c\x93" : " ");

@@ -1,4 +1,5 @@
-/* model/plan: the plan is what is allocated; tensors that are alive at once never share memory; the peak is the formula's.
+/* model/plan: the plan is what is allocated, and tensors that are alive at once never share memory, whatever the types, recompute
+ * level, threads. (What the numbers should be: test_plan_numbers.c.)
  *
  * The properties are checked against lives found here from the log of ops, not against those that the plan has found. */
 #include <setjmp.h>
@@ -10,8 +11,6 @@
 
 #include "tests/model_rig.h"
 
-/* ---- Sizes known beforehand ---------------------------------------------------------------------------------------- */
-
 static RigShape preset_shape(const char *name, int64_t B, int64_t T)
 {
     Error e = {0};
@@ -22,56 +21,7 @@ static RigShape preset_shape(const char *name, int64_t B, int64_t T)
     return s;
 }
 
-static void test_parameters(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t multiple, parameters;
-    } gpt2[] = {{1, 124439808}, {128, 124475904}}; /* the second pads 50257 to 50304 */
-    for (int i = 0; i < 2; i++) {
-        Rig r;
-        RigShape s = preset_shape("gpt2", 1, 64);
-        s.config.vocab_multiple = gpt2[i].multiple;
-        rig_plan(&r, &s);
-        assert_int_equal(model_parameters(&r.m), gpt2[i].parameters);
-        assert_int_equal(model_config_parameters(&s.config), gpt2[i].parameters);
-        assert_int_equal(r.m.plan.category_bytes[CATEGORY_WEIGHTS], 4 * gpt2[i].parameters);
-        assert_int_equal(r.m.plan.category_bytes[CATEGORY_ADAM_V], 4 * gpt2[i].parameters);
-        rig_free(&r);
-    }
-}
-
-/* The first op of that kind in the log. */
-static int64_t op_find(const Plan *p, OpId op)
-{
-    for (int64_t i = 0; i < p->log.count; i++)
-        if (p->log.op[i].op == op)
-            return i;
-    fail_msg("no %s in the log", op_name(op));
-    return -1;
-}
-
-/* Where forward turns into backward everything that a step keeps is alive, and nothing else: per row 16 C a block (1 + 1 + 3 + 1
- * + 1 + 1 + 4 + 4), the final sum and its norm, the gradient of that; statistics; losses, tokens, targets. And never is more than
- * two more [N, C] alive. */
-static void test_peak_is_the_formula(void **state)
-{
-    (void)state;
-    static const char *const names[] = {"gpt2", "shakespeare-cpu", "gpt2-xl"};
-    for (int i = 0; i < 3; i++) {
-        Rig r;
-        RigShape s = preset_shape(names[i], 4, 64);
-        s.config.dropout = 0;
-        rig_plan(&r, &s);
-        const Plan *p = &r.m.plan;
-        size_t N = 4 * 64, L = (size_t)s.config.n_layer, C = (size_t)s.config.n_embd, NH = (size_t)s.config.n_head;
-        size_t stats = L * (4 + NH) + 2, rest = tensor_bytes(r.m.logits) + tensor_bytes(r.m.workspace) + sizeof(StepState);
-        size_t turn = 4 * N * (16 * L * C + 3 * C + stats + 3) + rest;
-        assert_int_equal(plan_live_bytes(p, op_find(p, OP_head_loss_backward)), turn);
-        assert_in_range(p->peak_live, turn, turn + 4 * N * 2 * C);
-        rig_free(&r);
-    }
-}
+/* ---- What is needed ------------------------------------------------------------------------------------------------- */
 
 /* FIELD 41: an evaluation needs less than training, and logits are never held whole. */
 static void test_evaluation_needs_no_more(void **state)
@@ -99,13 +49,13 @@ static void test_evaluation_needs_no_more(void **state)
 
 /* ---- Plan and allocation ------------------------------------------------------------------------------------------- */
 
-static size_t taken, takes;
+static size_t taken, takes, last_taken[2]; /* bytes in all, calls, bytes of the last two */
 static const Device *real_device;
 
 static void *counting_take(size_t bytes, const char *what, Error *e)
 {
     taken += bytes;
-    takes++;
+    last_taken[takes++ % 2] = bytes;
     return real_device->memory_take(bytes, what, e);
 }
 
@@ -113,6 +63,19 @@ static void counting_give(void *p, size_t bytes)
 {
     taken -= bytes;
     real_device->memory_give(p, bytes);
+}
+
+/* The CPU as a device that counts what is taken from it, from 0 on. */
+static const Device *counting_device(int threads, Error *e)
+{
+    static Device counting; /* a model keeps its address */
+    Target target;
+    real_device = cpu_device(&target, threads, e);
+    counting = *real_device;
+    counting.memory_take = counting_take;
+    counting.memory_give = counting_give;
+    taken = takes = 0;
+    return &counting;
 }
 
 /* Two arenas of exactly the planned sizes, nothing while steps run, all given back. */
@@ -123,14 +86,9 @@ static void test_plan_is_allocation(void **state)
     RigShape s = rig_small_shape();
     s.run.sample_size = 2;
     rig_plan(&r, &s);
-    Target target;
-    real_device = cpu_device(&target, 2, &r.e);
-    Device counting = *real_device;
-    counting.memory_take = counting_take;
-    counting.memory_give = counting_give;
-    taken = takes = 0;
+    const Device *counting = counting_device(2, &r.e);
     size_t planned = plan_total_bytes(&r.m.plan);
-    assert_true(model_allocate(&r.m, &counting, &r.e));
+    assert_true(model_allocate(&r.m, counting, &r.e));
     assert_int_equal(taken, planned);
     assert_int_equal(takes, 2);
     r.tokens = calloc(26, sizeof *r.tokens);
@@ -145,6 +103,26 @@ static void test_plan_is_allocation(void **state)
     assert_int_equal(takes, 2);
     rig_free(&r);
     assert_int_equal(taken, 0);
+}
+
+/* A tensor that is not what was planned is found when memory is taken, before anything runs. */
+static void test_other_tensors_are_found(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        Rig r;
+        RigShape s = rig_small_shape();
+        Target target;
+        rig_plan(&r, &s);
+        if (wrong == 0)
+            r.m.dx.shape[0]++;
+        else
+            r.m.wpe.m.dtype = DTYPE_BF16;
+        assert_false(model_allocate(&r.m, cpu_device(&target, 2, &r.e), &r.e));
+        assert_non_null(strstr(r.e.text, wrong == 0 ? "d_x (layer -1): " : "wpe.weight (layer -1): "));
+        r.e = (Error){0};
+        rig_free(&r);
+    }
 }
 
 static void test_refusals(void **state)
@@ -167,6 +145,27 @@ static void test_refusals(void **state)
         assert_true(e.usage && strstr(e.text, bad[i].says));
         model_free(&m);
     }
+}
+
+/* FLOPs are counted in 63 bits: what would not fit is refused before it is counted. */
+static void test_too_many_flops(void **state)
+{
+    (void)state;
+    RigShape s = preset_shape("gpt2-xl", 1 << 20, 1024);
+    Target target = rig_target(1);
+    Model m;
+    Error e = {0};
+    assert_false(model_plan(&m, &s.config, &s.run, &target, &e));
+    assert_true(e.usage && strstr(e.text, "batch_size 1048576 x block_size 1024 is too large"));
+    model_free(&m);
+    s.run.batch_size = 1 << 16;
+    e = (Error){0};
+    assert_true(model_plan(&m, &s.config, &s.run, &target, &e));
+    for (int64_t i = 0; i < m.plan.log.count; i++)
+        assert_true(m.plan.log.op[i].gemm_flops >= 0 && m.plan.log.op[i].other_flops >= 0);
+    PlanCost all = plan_cost(&m.plan, PHASE_COUNT);
+    assert_true((double)all.gemm_flops > 8e9 * 65536 * 1024 && all.bytes_read > 0 && all.bytes_written > 0);
+    model_free(&m);
 }
 
 /* ---- Properties of any plan ---------------------------------------------------------------------------------------- */
@@ -199,8 +198,8 @@ static int tensor_at(const Plan *p, const void *address, size_t bytes)
  */
 static bool is_range(const Model *m, const DryOperand *o)
 {
-    const Tensor *range[] = {&m->values, &m->grads, &m->m, &m->v};
-    for (int i = 0; i < 4; i++)
+    const Tensor *range[] = {&m->values, &m->masters, &m->grads, &m->m, &m->v};
+    for (int i = 0; i < 5; i++)
         if (o->address == range[i]->data && o->bytes == tensor_bytes(*range[i]))
             return true;
     return false;
@@ -260,9 +259,8 @@ static bool apart(const PlanTensor *a, const PlanTensor *b)
     return a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
 }
 
-static void plan_check(const Model *m)
+static void plan_check(const Model *m, Span life[MAX_TENSORS][3])
 {
-    static Span life[MAX_TENSORS][3];
     const Plan *p = &m->plan;
     assert_true(p->count <= MAX_TENSORS);
     for (int t = 0; t < p->count; t++)
@@ -302,19 +300,69 @@ static void order_check(const Model *m)
     }
 }
 
+/* Takes the memory, and compares by category what the model's tensors have with what the plan says: all of the persistent ones,
+ * and of the others those whose life, as found here, holds the peak. */
+static void allocation_check(Rig *r, Span life[MAX_TENSORS][3])
+{
+    Model *m = &r->m;
+    const Plan *p = &m->plan;
+    size_t bytes[CATEGORY_COUNT] = {0}, arena[2] = {0, 0};
+    assert_true(model_allocate(m, counting_device(m->ctx.target.threads, &r->e), &r->e));
+    for (int t = 0; t < p->count; t++) {
+        const PlanTensor *x = &p->tensor[t];
+        bool persistent = category_is_persistent(x->category), counted = persistent;
+        for (int k = 0; k < 3; k++)
+            counted |= life[t][k].first >= 0 && life[t][k].first <= p->peak_op && p->peak_op <= life[t][k].last;
+        bytes[x->category] += counted ? tensor_bytes(*x->slot) : 0;
+        arena[persistent ? 0 : 1] += counted ? tensor_bytes(*x->slot) : 0;
+    }
+    for (int i = 0; i < CATEGORY_COUNT; i++)
+        if (bytes[i] != p->category_bytes[i])
+            fail_msg("%s: %zu bytes are taken, %zu planned", category_name((Category)i), bytes[i], p->category_bytes[i]);
+    assert_int_equal(last_taken[0], arena[0] + p->alignment_bytes);
+    assert_int_equal(last_taken[1], arena[1] + p->packing_bytes);
+    assert_int_equal(taken, plan_total_bytes(p));
+}
+
+enum { POLICIES = 5 * 243 };
+
+/* Every policy: FP32 weights, or 16-bit ones with and without masters; and every type for each of the five other roles. */
+static Precision policy(int i)
+{
+    static const struct {
+        DType param;
+        bool master;
+    } weights[5] = {{DTYPE_F32, false}, {DTYPE_BF16, true}, {DTYPE_BF16, false}, {DTYPE_F16, true}, {DTYPE_F16, false}};
+    int w = i / 243;
+    return (Precision){.param = weights[w].param,
+                       .master = weights[w].master,
+                       .grad = (DType)(i % 3),
+                       .act = (DType)(i / 3 % 3),
+                       .resid = (DType)(i / 9 % 3),
+                       .m = (DType)(i / 27 % 3),
+                       .v = (DType)(i / 81 % 3)};
+}
+
+/* Each policy with a recompute level; a new random shape for every 15 of them. */
 static void test_properties_of_random_plans(void **state)
 {
     (void)state;
-    rig_draws = 0;
-    for (int i = 0; i < 300; i++) {
+    static Span life[MAX_TENSORS][3];
+    for (int i = 0; i < POLICIES; i++) {
         Rig r;
+        rig_draws = (uint64_t)(1000 * (i / 15));
         RigShape s = rig_random_shape(1);
         s.run.training = rig_between(0, 4) > 0;
+        s.run.precision = policy(i);
+        s.run.recompute = (Recompute)(i % 4);
+        s.run.recompute_every = s.run.recompute == RECOMPUTE_BLOCK ? 1 + i / 4 % 3 : 1;
         rig_plan(&r, &s);
-        plan_check(&r.m);
+        plan_check(&r.m, life);
         if (s.run.training)
             order_check(&r.m);
+        allocation_check(&r, life);
         rig_free(&r);
+        assert_int_equal(taken, 0);
     }
 }
 
@@ -366,12 +414,9 @@ static void test_packing_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_peak_is_the_formula),
-        cmocka_unit_test(test_evaluation_needs_no_more),
-        cmocka_unit_test(test_plan_is_allocation),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_properties_of_random_plans),
+        cmocka_unit_test(test_evaluation_needs_no_more), cmocka_unit_test(test_plan_is_allocation),
+        cmocka_unit_test(test_other_tensors_are_found),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_too_many_flops),           cmocka_unit_test(test_properties_of_random_plans),
         cmocka_unit_test(test_packing_changes_nothing),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

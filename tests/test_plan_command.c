@@ -92,6 +92,8 @@ static void test_plan_adds_up(void **state)
     }
     assert_int_equal(kept + number(p, "alignment_bytes"), number(p, "persistent_bytes"));
     assert_int_equal(peak, number(json_object_get(p, "peak"), "bytes"));
+    const char *phase = json_string_value(json_object_get(json_object_get(p, "peak"), "phase"));
+    assert_true(strcmp(phase, "forward") == 0 || strcmp(phase, "backward") == 0); /* evaluation and sampling need no more */
     assert_int_equal(peak + number(p, "packing_bytes"), number(p, "step_bytes"));
     assert_int_equal(number(p, "persistent_bytes") + number(p, "step_bytes"), number(p, "total_bytes"));
     size_t i;

@@ -9,6 +9,8 @@
 
 #include "tests/command.h"
 
+#include <errno.h>
+
 static int make_data(void **state)
 {
     if (command_begin(state) != 0)
@@ -244,6 +246,52 @@ static void test_places(void **state)
     json_decref(log);
 }
 
+/* A folder `raw` with `count` tokens 0, 1, 2, ... as nanoGPT writes them, and a byte more when `odd`. */
+static void raw_tokens(int count, bool odd)
+{
+    uint16_t tokens[64];
+    for (int i = 0; i < count; i++)
+        tokens[i] = (uint16_t)i;
+    tokens[count] = 0;
+    assert_true(mkdir("raw", 0700) == 0 || errno == EEXIST);
+    put_bytes("raw/train.bin", tokens, 2 * (size_t)count + odd);
+}
+
+/* FIELD-CASES 37, 38, 40: what a token file must hold. */
+static void test_token_files(void **state)
+{
+    (void)state;
+#define RAW TINY " --data raw --vocab-size 18 --batch-size 1 --epochs 1 --eval-interval 0"
+    static const struct {
+        int count;
+        bool odd;
+        const char *says;
+    } few[] = {{0, false, "raw/train.bin: "},
+               {0, true, "raw/train.bin: has 1 byte"},
+               {1, false, "needs at least 17"},
+               {16, false, "raw/train.bin: 16 tokens are too few: block_size 16 needs at least 17"},
+               {17, true, "raw/train.bin: has 35 bytes, an odd number"}};
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        raw_tokens(few[i].count, few[i].odd);
+        ends(1, few[i].says, "train " RAW " --out-dir refused");
+    }
+    assert_false(file_exists("refused"));
+    for (int count = 17; count <= 18; count++) {
+        raw_tokens(count, false);
+        works("train " RAW " --out-dir raw-%d", count);
+        assert_true(file_exists(count == 17 ? "raw-17/step-1" : "raw-18/step-1"));
+    }
+    raw_tokens(19, false); /* with the id 18; the window begins at token 0, 1 or 2, and every epoch at another */
+    ends(1, "raw/train.bin: ", "train " RAW " --epochs 50 --out-dir too-high");
+    assert_non_null(strstr(ends(1, "18", "train " RAW " --epochs 50 --out-dir too-high")->err, "offset 36"));
+    int32_t header[256] = {20240520, 1, 100}; /* and not one token */
+    put_bytes("raw/train.bin", header, sizeof header);
+    ends(1, "raw/train.bin: ", "train " RAW " --out-dir refused");
+    header[2] = -1;
+    put_bytes("raw/train.bin", header, sizeof header);
+    ends(1, "raw/train.bin: ", "train " RAW " --out-dir refused");
+}
+
 /* A full disk: for the log, for the checkpoint; the checkpoint before is whole. */
 static void test_full_disk(void **state)
 {
@@ -304,12 +352,10 @@ static void test_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_file_and_flags), cmocka_unit_test(test_resume_and_file),
-        cmocka_unit_test(test_known_flags),    cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_bad_flags),      cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_memory_cap),     cmocka_unit_test(test_places),
-        cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_small_disk),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_file_and_flags), cmocka_unit_test(test_resume_and_file), cmocka_unit_test(test_known_flags),
+        cmocka_unit_test(test_bad_files),      cmocka_unit_test(test_bad_flags),       cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_memory_cap),     cmocka_unit_test(test_places),          cmocka_unit_test(test_token_files),
+        cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_small_disk),      cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, make_data, command_end);
 }

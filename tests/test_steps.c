@@ -172,6 +172,28 @@ static void test_end_of_an_epoch(void **state)
     assert_true(file_exists("twice/step-5") && !file_exists("twice/step-6"));
 }
 
+/* The whole split is each target once: with a rate of 0 the losses of an epoch's steps have the same mean. 81 tokens are 5
+ * windows and nothing else. Dropout is for training only. */
+static void test_evaluation(void **state)
+{
+    (void)state;
+    assert_int_equal(system("cp -r short-data both && cp both/train.bin both/val.bin"), 0);
+#define STILL TINY " --data both --batch-size 1 --epochs 1 --learning-rate 0 --min-lr 0 --eval-interval 5"
+    works("train " STILL " --eval-iters 0 --out-dir still");
+    double sum = 0;
+    for (size_t step = 1; step <= 5; step++)
+        sum += logged("still", step, "loss");
+    assert_close(logged("still", 5, "val_loss"), sum / 5, 1e-6);
+    works("train " STILL " --eval-iters 0 --dropout 0.5 --out-dir dropped");
+    assert_close(logged("dropped", 5, "val_loss"), sum / 5, 1e-6);
+    assert_true(logged("dropped", 1, "loss") != logged("still", 1, "loss"));
+    works("train " STILL " --eval-iters 0 --batch-size 3 --out-dir thirds"); /* 3 windows and 2, one evaluation after all */
+    assert_close(logged("thirds", 2, "val_loss"), sum / 5, 1e-6);
+    works("train " STILL " --eval-iters 1 --out-dir drawn"); /* one window that starts anywhere */
+    assert_close(logged("drawn", 5, "val_loss"), sum / 5, 0.1);
+    assert_true(fabs(logged("drawn", 5, "val_loss") - sum / 5) > 1e-5);
+}
+
 /* ---- Steps that are skipped ----------------------------------------------------------------------------------------- */
 
 /* Overwrites element `index` of a tensor of a checkpoint. */
@@ -285,10 +307,10 @@ static void test_overfit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cosine_tables),   cmocka_unit_test(test_other_schedules), cmocka_unit_test(test_rate_in_the_log),
-        cmocka_unit_test(test_accumulation),    cmocka_unit_test(test_clipping),        cmocka_unit_test(test_end_of_an_epoch),
-        cmocka_unit_test(test_poisoned_weight), cmocka_unit_test(test_divergence),      cmocka_unit_test(test_no_skips_allowed),
-        cmocka_unit_test(test_overfit),
+        cmocka_unit_test(test_cosine_tables),    cmocka_unit_test(test_other_schedules), cmocka_unit_test(test_rate_in_the_log),
+        cmocka_unit_test(test_accumulation),     cmocka_unit_test(test_clipping),        cmocka_unit_test(test_end_of_an_epoch),
+        cmocka_unit_test(test_evaluation),       cmocka_unit_test(test_poisoned_weight), cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_no_skips_allowed), cmocka_unit_test(test_overfit),
     };
     return cmocka_run_group_tests(tests, make_data, command_end);
 }

@@ -85,6 +85,55 @@ static void test_intervals(void **state)
     }
 }
 
+static double logged(const json_t *line, const char *field)
+{
+    json_t *value = json_object_get(line, field);
+    if (!json_is_number(value))
+        fail_msg("%s is not a number", field);
+    return json_number_value(value);
+}
+
+/* What programs and people are told of a step. */
+static void test_log_fields(void **state)
+{
+    (void)state;
+    const Output *o = works("train " TINY " --quiet=false --log-interval 2 --max-iters 5 --eval-interval 4 --out-dir fields");
+    static const char *const words[] = {"Memory plan: 0.03M parameters",
+                                        "It fits: ",
+                                        "Data: data, ",
+                                        "Resident after the first step: ",
+                                        "step      1/5  loss ",
+                                        "step      2/5  loss ",
+                                        "step      4/5  loss ",
+                                        "step      5/5  loss ",
+                                        "  val ",
+                                        "  lr ",
+                                        "  norm ",
+                                        " ms  ",
+                                        " tokens/s",
+                                        " % of peak",
+                                        "  ETA "};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(o->out, words[i]))
+            fail_msg("no \"%s\" in: %s", words[i], o->out);
+    assert_null(strstr(o->out, "step      3/5"));
+    json_t *log = log_lines("fields"), *head = json_array_get(log, 0);
+    static const char *const numbers[] = {"loss", "lr", "grad_norm", "ms", "tokens_per_s", "mfu"};
+    assert_int_equal(json_array_size(log), 6);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(head, "model"), "n_embd")), 32);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(head, "settings"), "max_iters")), 5);
+    assert_true(logged(head, "parameters") > 0 && logged(head, "gemm_peak") > 1e6);
+    for (size_t step = 1; step <= 5; step++) {
+        const json_t *line = json_array_get(log, step);
+        assert_int_equal(logged(line, "step"), step);
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            assert_true(logged(line, numbers[i]) > 0);
+        assert_true(fabs(logged(line, "tokens_per_s") * logged(line, "ms") / 1e3 - 32) < 0.1); /* B x T */
+        assert_int_equal(json_object_get(line, "val_loss") != NULL, step >= 4);                /* at 4, and at the end */
+    }
+    json_decref(log);
+}
+
 /* ---- Interrupted ---------------------------------------------------------------------------------------------------- */
 
 static void test_resume(void **state)
@@ -246,15 +295,11 @@ static void test_keep(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_two_threads),
-        cmocka_unit_test(test_intervals),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_resume_in_other_pieces),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_signal_at_any_time),
-        cmocka_unit_test(test_kills),
-        cmocka_unit_test(test_resume_refuses),
+        cmocka_unit_test(test_seeds),     cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_intervals), cmocka_unit_test(test_log_fields),
+        cmocka_unit_test(test_resume),    cmocka_unit_test(test_resume_in_other_pieces),
+        cmocka_unit_test(test_signals),   cmocka_unit_test(test_signal_at_any_time),
+        cmocka_unit_test(test_kills),     cmocka_unit_test(test_resume_refuses),
         cmocka_unit_test(test_keep),
     };
     return cmocka_run_group_tests(tests, make_run, command_end);

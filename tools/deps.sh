@@ -14,7 +14,7 @@ needs()
 {
     cat <<'END'
 build|a C compiler with OpenMP|gcc libc6-dev|library omp.h m -fopenmp
-build|oneDNN, matrix products on the CPU|libdnnl-dev|library dnnl.h dnnl
+build|oneDNN 2, matrix products on the CPU|libdnnl-dev|onednn
 build|jansson, JSON|libjansson-dev|library jansson.h jansson
 test|cmocka, unit tests|libcmocka-dev|library cmocka.h cmocka
 fuzz|clang with libFuzzer, fuzz tests|clang libclang-rt-dev|fuzzer
@@ -29,6 +29,13 @@ library()
 {
     printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\nint main(void) { return 0; }\n' "$1" |
         $CC -x c - -o "$trial" $3 "-l$2"
+}
+
+# Version 3 has another interface.
+onednn()
+{
+    library dnnl.h dnnl &&
+        printf '#include <dnnl.h>\n#if DNNL_VERSION_MAJOR != 2\n#error\n#endif\n' | $CC -x c - -fsyntax-only
 }
 
 fuzzer()

@@ -1,5 +1,8 @@
 /* `tally plan`: the memory plan and the cost of a run, without running it, for this machine or for a card that one does not have.
- * It takes the settings of `tally train`, so that the same flags give the same plan. */
+ * It takes the settings of `tally train`, so that the same flags give the same plan.
+ *
+ * --json is ledger_json's object with "memory" {"bytes", "of", "needed_bytes", "fits", "not_planned"}, and where they are asked
+ * for "card" (card_json) and "what_if" (what_if_json). Exit code 2 when the plan does not fit; it is printed all the same. */
 #include "tools/cards.h"
 #include "tools/commands.h"
 
@@ -77,7 +80,7 @@ static void plan_print(const Trainer *t, const Card *card, const WhatIf *w)
         card_print(t, card);
     if (!t->room.loader)
         printf("  workspace: as this machine's CPU needs it, until there is a cuda device to ask\n"
-               "  not planned: driver and context, some hundred MiB of a card's memory\n");
+               "  not planned: driver and context, some hundred MiB of a card's memory (say what is left with --vram)\n");
     if (w)
         what_if_print(stdout, w, &t->room);
 }

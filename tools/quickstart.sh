@@ -57,8 +57,8 @@ cat <<END
 
 The model is in $here/run: checkpoints that Hugging Face's transformers load as they are, and log.jsonl, a line per step.
 What next?
-  $tally sample --out-dir $here/run --prompt "The " --temperature 0.5
-  $tally train --out-dir $here/run --resume --max-iters $((2 * steps))     train on
-  make quickstart TEXT=book.txt                 your own text
-  $tally plan --model gpt2 --batch-size 4       what GPT-2 would take
+  another temperature   $tally sample --out-dir $here/run --prompt "The " --temperature 0.5
+  train on              $tally train --out-dir $here/run --resume --max-iters $((2 * steps))
+  your own text         make quickstart TEXT=book.txt
+  what GPT-2 takes      $tally plan --model gpt2 --batch-size 4
 END

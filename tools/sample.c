@@ -74,7 +74,7 @@ static error_t option_take(int key, char *arg, struct argp_state *state)
         number(o, "top-p", arg, &o->how.top_p);
         break;
     case KEY_SAMPLES:
-        whole(o, "num-samples", arg, 1 << 20, &o->samples);
+        whole(o, "num-samples", arg, 1 << 16, &o->samples);
         break;
     case KEY_TOKENS:
         whole(o, "max-new-tokens", arg, INT64_C(1) << 40, &o->how.length);

@@ -46,8 +46,9 @@ typedef struct Trainer {
 } Trainer;
 
 /* The first two parts of trainer_open, and all that `tally plan` needs. The options in *t are the defaults; trainer_close must
- * follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings describe: with --fit
- * it changes them first, to what fits into t->room, which the caller may have filled in; else it is this machine's memory. */
+ * follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings describe: with
+ * --fit it changes them first, to what fits into t->room, which the caller may have filled in; else it is this machine's memory.
+ */
 bool trainer_settings(Trainer *t, int argc, char **argv, Error *e);
 bool trainer_plan(Trainer *t, Error *e);
 

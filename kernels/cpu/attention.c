@@ -114,18 +114,14 @@ ALWAYS_INLINE void forward_block(const Forward *f, Scratch *w, int64_t item, int
     rows_finish(f, w, att, f->lse + head * s.T + first, nq, hd);
 }
 
-/* The usual head sizes get code of their own, in which all strides are constants. */
+/* The usual head sizes get code of their own, in which all strides are constants; larger ones do not gain by it. */
 static void forward_item(const Forward *f, Scratch *w, int64_t item)
 {
-    switch (f->s.hd) {
+    switch (VECTOR > 4 ? f->s.hd : 0) {
     case 32:
         return forward_block(f, w, item, 32);
     case 64:
         return forward_block(f, w, item, 64);
-    case 96:
-        return forward_block(f, w, item, 96);
-    case 128:
-        return forward_block(f, w, item, 128);
     default:
         return forward_block(f, w, item, f->s.hd);
     }

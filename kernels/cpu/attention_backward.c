@@ -153,18 +153,14 @@ ALWAYS_INLINE void backward_block(const Backward *f, Scratch *w, int64_t item, i
         row_store(&f->dqkv, query + i * width, w->dq + i * head_stride(hd), f->scale, hd, false);
 }
 
-/* The usual head sizes get code of their own, in which all strides are constants. */
+/* The usual head sizes get code of their own, in which all strides are constants; larger ones do not gain by it. */
 static void backward_item(const Backward *f, Scratch *w, int64_t item)
 {
-    switch (f->s.hd) {
+    switch (VECTOR > 4 ? f->s.hd : 0) {
     case 32:
         return backward_block(f, w, item, 32);
     case 64:
         return backward_block(f, w, item, 64);
-    case 96:
-        return backward_block(f, w, item, 96);
-    case 128:
-        return backward_block(f, w, item, 128);
     default:
         return backward_block(f, w, item, f->s.hd);
     }

@@ -141,7 +141,8 @@ static void dry_norm_forward(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w,
 static void dry_residual_norm_forward(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor x_in, Tensor branch, Tensor w,
                                       Tensor b, Dropout drop)
 {
-    DryOp *r = op_add(c, OP_residual_norm_forward, 0, (drop.p > 0 ? 10 : 9) * tensor_count(x_in), norm_workspace(x_in.shape[1], &c->target));
+    DryOp *r = op_add(c, OP_residual_norm_forward, 0, (drop.p > 0 ? 10 : 9) * tensor_count(x_in),
+                      norm_workspace(x_in.shape[1], &c->target));
     writes(r, x_out);
     writes(r, y);
     writes(r, stats);
@@ -252,10 +253,12 @@ static void dry_attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor ca
         r->bytes_written += appended;
 }
 
-static void head_loss(Ctx *c, OpId op, int products, DType grad, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits)
+static void head_loss(Ctx *c, OpId op, int products, DType grad, Tensor losses, Tensor x, Tensor wte, Tensor targets,
+                      Tensor logits)
 {
     int64_t N = x.shape[0], C = x.shape[1], Vp = wte.shape[0], R = logits.shape[0];
-    DryOp *r = op_add(c, op, products * 2 * N * C * Vp, (products > 1 ? 5 : 3) * N * Vp, head_workspace(N, R, C, Vp, (GemmTypes){x.dtype, wte.dtype, grad}, &c->target));
+    DryOp *r = op_add(c, op, products * 2 * N * C * Vp, (products > 1 ? 5 : 3) * N * Vp,
+                      head_workspace(N, R, C, Vp, (GemmTypes){x.dtype, wte.dtype, grad}, &c->target));
     writes(r, losses);
     reads(r, x);
     reads(r, wte);
@@ -284,7 +287,8 @@ static void dry_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses
 static void dry_head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
     int64_t N = x.shape[0], C = x.shape[1], Vp = wte.shape[0];
-    DryOp *r = op_add(c, OP_head_logits, 2 * N * C * Vp, 0, head_workspace(N, N, C, Vp, (GemmTypes){x.dtype, wte.dtype, DTYPE_F32}, &c->target));
+    DryOp *r = op_add(c, OP_head_logits, 2 * N * C * Vp, 0,
+                      head_workspace(N, N, C, Vp, (GemmTypes){x.dtype, wte.dtype, DTYPE_F32}, &c->target));
     writes(r, logits);
     reads(r, x);
     reads(r, wte);
