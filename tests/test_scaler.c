@@ -218,7 +218,7 @@ static void test_grad_stats(void **state)
     for (int i = 0; i < 4; i++) {
         works("train " TINY " --precision fp16 --loss-scale %s --max-skips 9 --max-iters 5 --grad-stats 2 --out-dir stats-%d",
               runs[i].scale, i);
-        char out_dir[16];
+        char out_dir[32];
         snprintf(out_dir, sizeof out_dir, "stats-%d", i);
         json_t *log = log_lines(out_dir);
         assert_null(json_object_get(json_array_get(log, 1), "grad_stats"));
