@@ -162,9 +162,6 @@ void weight_store(Model *m, const Weight *w, int64_t first, int64_t n, float *va
 /* values [n] = elements first .. first+n-1 of a tensor of float type, widened; waits for the device. */
 void tensor_fetch(Model *m, Tensor t, int64_t first, int64_t n, float *values);
 
-/* The weight of that name (without "transformer."), or NULL. */
-Weight *model_weight(Model *m, const char *name);
-
 /* Parameters of the weights present, padded rows included. */
 int64_t model_parameters(const Model *m);
 
