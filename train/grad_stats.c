@@ -2,26 +2,28 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { BUFFER = 1 << 16 }; /* floats */
 
+static const char *const kind_name[GRAD_KINDS] = {"dx", "act", "weights"};
+
 bool grad_stats_open(GradStats *s, Model *m, Error *e)
 {
     s->model = m;
-    s->dx = memory_get(e, (size_t)m->config.n_layer, sizeof *s->dx, "gradient statistics");
+    s->layer = memory_get(e, (size_t)m->config.n_layer + 1, sizeof *s->layer, "gradient statistics");
     s->buffer = memory_get(e, BUFFER, sizeof *s->buffer, "gradient statistics");
-    return s->dx && s->buffer;
+    return s->layer && s->buffer;
 }
 
 void grad_stats_close(GradStats *s)
 {
-    free(s->dx);
+    free(s->layer);
     free(s->buffer);
-    json_decref(s->list);
 }
+
+/* ---- Counting ------------------------------------------------------------------------------------------------------- */
 
 /* Adds the elements of a tensor. */
 static void tensor_count_into(GradStats *s, GradCounts *c, Tensor t)
@@ -44,46 +46,70 @@ static void tensor_count_into(GradStats *s, GradCounts *c, Tensor t)
 static void block_watch(void *user, int layer)
 {
     GradStats *s = user;
-    tensor_count_into(s, &s->dx[layer], s->model->dx);
+    tensor_count_into(s, &s->layer[layer][GRAD_DX], s->model->dx);
+    tensor_count_into(s, &s->layer[layer][GRAD_ACT], s->model->grad[layer].ln_1);
 }
 
 void grad_stats_begin(GradStats *s)
 {
-    memset(s->dx, 0, (size_t)s->model->config.n_layer * sizeof *s->dx);
+    memset(s->layer, 0, (size_t)(s->model->config.n_layer + 1) * sizeof *s->layer);
     s->model->watch = block_watch;
     s->model->watch_user = s;
 }
 
-/* The weights of a layer; -1: those outside the blocks. Rows that pad the vocabulary have no gradient. */
-static GradCounts weights_count(GradStats *s, int layer)
-{
-    Model *m = s->model;
-    GradCounts counts = {0};
-    for (int i = 0; i < m->n_weights; i++) {
-        const Weight *w = m->weight[i];
-        int of = -1;
-        sscanf(w->name, "h.%d.", &of);
-        if (of == layer)
-            tensor_count_into(s, &counts, w == &m->wte ? tensor_slice_rows(w->grad, 0, m->config.vocab_size) : w->grad);
-    }
-    return counts;
-}
-
-static json_t *counts_json(GradCounts c)
-{
-    double n = (double)c.elements;
-    return json_pack("{s:f, s:f, s:f}", "zero", (double)c.zero / n, "subnormal", (double)c.subnormal / n, "saturated",
-                     (double)c.saturated / n);
-}
-
 void grad_stats_end(GradStats *s)
 {
+    Model *m = s->model;
+    m->watch = NULL;
+    for (int i = 0; i < m->n_weights; i++) {
+        const Weight *w = m->weight[i];
+        int layer = (int)m->config.n_layer;
+        sscanf(w->name, "h.%d.", &layer);
+        Tensor real = w == &m->wte ? tensor_slice_rows(w->grad, 0, m->config.vocab_size) : w->grad; /* without padding */
+        tensor_count_into(s, &s->layer[layer][GRAD_WEIGHTS], real);
+    }
+}
+
+/* ---- Output --------------------------------------------------------------------------------------------------------- */
+
+json_t *grad_stats_json(const GradStats *s)
+{
     int L = (int)s->model->config.n_layer;
-    s->model->watch = NULL;
-    json_decref(s->list);
-    s->list = json_array();
-    for (int l = 0; l < L; l++)
-        json_array_append_new(s->list, json_pack("{s:i, s:o, s:o}", "layer", l, "dx", counts_json(s->dx[l]), "weights",
-                                                 counts_json(weights_count(s, l))));
-    json_array_append_new(s->list, json_pack("{s:i, s:o}", "layer", -1, "weights", counts_json(weights_count(s, -1))));
+    json_t *list = json_array();
+    for (int l = 0; l <= L; l++) {
+        json_t *object = json_pack("{s:i}", "layer", l < L ? l : -1);
+        for (int kind = 0; kind < GRAD_KINDS; kind++) {
+            GradCounts c = s->layer[l][kind];
+            double n = (double)c.elements;
+            if (n > 0)
+                json_object_set_new(object, kind_name[kind],
+                                    json_pack("{s:f, s:f, s:f}", "zero", (double)c.zero / n, "subnormal", (double)c.subnormal / n,
+                                              "saturated", (double)c.saturated / n));
+        }
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
+void grad_stats_print(FILE *out, const GradStats *s)
+{
+    const Precision *p = &s->model->run.precision;
+    const DType type[GRAD_KINDS] = {p->resid, p->act, p->grad};
+    int L = (int)s->model->config.n_layer;
+    fprintf(out, "  gradients that are 0 | subnormal | not finite, in %%\n  layer ");
+    for (int kind = 0; kind < GRAD_KINDS; kind++)
+        fprintf(out, "%17s (%s)     ", kind_name[kind], dtype_name(type[kind]));
+    for (int l = 0; l <= L; l++) {
+        char name[16] = "others";
+        if (l < L)
+            snprintf(name, sizeof name, "%d", l);
+        fprintf(out, "\n  %-6s", name);
+        for (int kind = l < L ? 0 : GRAD_WEIGHTS; kind < GRAD_KINDS; kind++) {
+            GradCounts c = s->layer[l][kind];
+            double percent = 100 / (double)c.elements;
+            fprintf(out, "%*.2f | %6.2f | %6.2f", l < L ? 10 : 64, percent * (double)c.zero, percent * (double)c.subnormal,
+                    percent * (double)c.saturated);
+        }
+    }
+    fprintf(out, "\n");
 }

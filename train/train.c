@@ -1,9 +1,9 @@
 /* The training loop: one optimizer step after the other, and between them what is due. */
 #include "train/train.h"
 #include "train/diagnose.h"
-#include "train/peak.h"
 #include "train/trainer.h"
 
+#include "base/clock.h"
 #include "model/ledger.h"
 
 #include <math.h>
@@ -40,7 +40,6 @@ static bool due(int64_t interval, int64_t step, int64_t last)
     return interval > 0 && (step % interval == 0 || step == last);
 }
 
-/* One optimizer step: the gradient of the mean loss over all counted targets of all its micro-batches, and the update. */
 static void step_compute(Trainer *t)
 {
     Model *m = &t->model;
@@ -97,6 +96,16 @@ static void step_account(Trainer *t)
     s->scaler_good = t->scaler.good;
 }
 
+bool trainer_step(Trainer *t, Error *e)
+{
+    if (!batch_take(t, e))
+        return false;
+    step_compute(t);
+    if (!e->set)
+        step_account(t);
+    return !e->set;
+}
+
 static bool save(Trainer *t, Error *e)
 {
     t->saved_iter = t->state.iter;
@@ -129,7 +138,7 @@ static bool between_steps(Trainer *t, LogStep *line, Error *e)
     return !wanted || save(t, e);
 }
 
-static LogStep step_describe(const Trainer *t, double seconds, double waited)
+static LogStep step_describe(Trainer *t, double seconds, double waited)
 {
     double tokens = (double)t->batch.counted;
     LogStep line = {.step = t->state.iter,
@@ -141,9 +150,13 @@ static LogStep step_describe(const Trainer *t, double seconds, double waited)
                     .wait_seconds = waited,
                     .tokens_per_s = tokens / seconds,
                     .loss_scale = t->scaler.dynamic ? (double)t->step.loss_scale : 0,
-                    .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? t->grad_stats.list : NULL,
+                    .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? &t->grad_stats : NULL,
                     .skipped = t->step.nonfinite != 0};
-    line.mfu = line.tokens_per_s * model_flops_per_token(&t->model) / t->gemm_peak;
+    double peak = t->gemm_peak;
+    line.mfu = trainer_mfu(t, line.tokens_per_s);
+    if (t->gemm_peak != peak)
+        printf("The GEMM peak is %.1f GFLOP/s, not the %.1f that were measured while the machine was busy.\n", t->gemm_peak / 1e9,
+               peak / 1e9);
     return line;
 }
 
@@ -153,12 +166,8 @@ static bool train(Trainer *t, Error *e)
     bool first = true;
     while (t->state.iter < o->max_iters && !stop_asked) {
         double start = clock_seconds(), waited = loader_wait_seconds(t->loader);
-        if (!batch_take(t, e))
+        if (!trainer_step(t, e))
             return false;
-        step_compute(t);
-        if (e->set)
-            return false;
-        step_account(t);
         double now = clock_seconds();
         LogStep line = step_describe(t, now - start, loader_wait_seconds(t->loader) - waited);
         Resident resident;
