@@ -1,5 +1,6 @@
 #include "data/loader.h"
 
+#include "base/clock.h"
 #include "data/order.h"
 #include "data/window.h"
 
@@ -8,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* One optimizer step, as the thread prepares it. */
 typedef struct Buffer {
@@ -117,18 +117,11 @@ static void loader_stop(Loader *l)
 
 /* ---- For the caller ---- */
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 bool loader_next(Loader *l, StepBatch *batch, Error *e)
 {
     if (!l->running && !loader_start(l, e))
         return false;
-    double before = seconds_now();
+    double before = clock_seconds();
     Buffer *last = &l->buffer[(l->taken + 1) % 2], *b = &l->buffer[l->taken % 2];
     pthread_mutex_lock(&l->lock);
     if (l->taken > 0) {
@@ -138,7 +131,7 @@ bool loader_next(Loader *l, StepBatch *batch, Error *e)
     while (!b->full)
         pthread_cond_wait(&l->changed, &l->lock);
     pthread_mutex_unlock(&l->lock);
-    l->waited += seconds_now() - before;
+    l->waited += clock_seconds() - before;
     l->taken++;
     l->position = b->position;
     *batch = (StepBatch){b->tokens, b->targets, b->micro_batches, b->counted};
