@@ -14,11 +14,6 @@ static const struct {
     [SAFE_BOOL] = {"BOOL", 1}, [SAFE_F8_E4M3] = {"F8_E4M3", 1}, [SAFE_F8_E5M2] = {"F8_E5M2", 1},
 };
 
-const char *safetensors_dtype_name(SafeDtype t)
-{
-    return dtypes[t].name;
-}
-
 size_t safetensors_dtype_size(SafeDtype t)
 {
     return dtypes[t].size;

@@ -38,8 +38,7 @@ typedef enum SafeDtype {
     SAFE_DTYPE_COUNT
 } SafeDtype;
 
-/* The format's own name ("BF16"), and bytes of one element. */
-const char *safetensors_dtype_name(SafeDtype t);
+/* Bytes of one element. */
 size_t safetensors_dtype_size(SafeDtype t);
 
 /* ---- Reading one file ---------------------------------------------------------------------------------------------- */

@@ -130,14 +130,6 @@ Tokenizer *tokenizer_load(const char *where, Error *e)
     return t;
 }
 
-bool tokenizer_save(const Tokenizer *t, const char *path, Error *e)
-{
-    json_t *meta = tokenizer_to_json(t, e);
-    bool good = meta && json_write(path, meta, e);
-    json_decref(meta);
-    return good;
-}
-
 bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e)
 {
     *count = 0;
@@ -156,22 +148,4 @@ const uint8_t *tokenizer_piece(const Tokenizer *t, int32_t id, size_t *n)
         return NULL;
     *n = t->start[id + 1] - t->start[id];
     return t->bytes + t->start[id];
-}
-
-bool tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t count, uint8_t **text, size_t *n, Error *e)
-{
-    size_t total = 0, length;
-    *text = NULL;
-    *n = 0;
-    for (int64_t i = 0; i < count; i++, total += length)
-        if (!tokenizer_piece(t, ids[i], &length))
-            return error_set(e, "token number %lld has the id %d, which is outside the vocabulary 0 .. %lld", (long long)i,
-                             ids[i], (long long)t->vocab_size - 1);
-    if (!(*text = memory_get(e, total + 1, 1, "the text of token ids")))
-        return false;
-    for (int64_t i = 0; i < count; i++, *n += length) {
-        const uint8_t *piece = tokenizer_piece(t, ids[i], &length);
-        memcpy(*text + *n, piece, length);
-    }
-    return true;
 }

@@ -35,9 +35,6 @@ struct json_t *tokenizer_to_json(const Tokenizer *t, Error *e);
 /* The tokenizer that a parsed meta.json describes; `path` is for messages. NULL after an error. */
 Tokenizer *tokenizer_from_json(const struct json_t *meta, const char *path, Error *e);
 
-/* Writes meta.json (and nothing but the tokenizer in it) to the file `path`, atomically. false after an error. */
-bool tokenizer_save(const Tokenizer *t, const char *path, Error *e);
-
 /* NULL is fine. */
 void tokenizer_destroy(Tokenizer *t);
 
@@ -50,10 +47,6 @@ int64_t tokenizer_vocab_size(const Tokenizer *t);
 /* Encodes text[0 .. n): *ids is a new array of *count ids (free it). n = 0 gives no ids. false after an error: a character that
  * is not in the vocabulary is named with its code point and its byte offset. */
 bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e);
-
-/* Decodes ids[0 .. count): *text is a new array of *n bytes (free it), with a zero byte after them that *n doesn't count. false
- * after an error: an id outside [0, vocab_size) is named with its position. */
-bool tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t count, uint8_t **text, size_t *n, Error *e);
 
 /* The bytes of one id and, in *n, their number: for printing tokens as they come. They belong to the tokenizer. A character of
  * the text may be spread over several pieces (byte). NULL, with *n = 0, when id is outside [0, vocab_size). */

@@ -2,8 +2,9 @@
  * device's function of the same name. After a first failure every op of the context does nothing (kernels/device.h). */
 #include "kernels/device.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
-#include <time.h>
 
 const char *op_name(OpId op)
 {
@@ -83,21 +84,14 @@ static bool is_matrix(Ctx *c, OpId op, const char *operand, Tensor t)
 
 /* ---- Timing -------------------------------------------------------------------------------------------------------- */
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Calls the device's `name` with the given arguments, timed when the context asks for it. */
 #define DISPATCH(name, ...)                                                                                                      \
     do {                                                                                                                         \
-        double start = c->times ? seconds_now() : 0;                                                                             \
+        double start = c->times ? clock_seconds() : 0;                                                                           \
         c->device->name(c, __VA_ARGS__);                                                                                         \
         if (c->times) {                                                                                                          \
             c->device->synchronize(c);                                                                                           \
-            c->times->seconds[OP_##name] += seconds_now() - start;                                                               \
+            c->times->seconds[OP_##name] += clock_seconds() - start;                                                             \
             c->times->calls[OP_##name]++;                                                                                        \
         }                                                                                                                        \
     } while (0)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_LAYERS = 65536, GPT2_VOCAB = 50257, GPT2_END_OF_TEXT = 50256 };
+enum { GPT2_VOCAB = 50257, GPT2_END_OF_TEXT = 50256 };
 
 /* The GPT-2 family as published; its vocabulary is padded to 50304 rows, a width that every GEMM likes. The two recipes
  * are nanoGPT's for tinyshakespeare by characters, which has 65 kinds; they have no biases. */
@@ -58,7 +58,7 @@ bool model_config_preset(const char *name, ModelConfig *out, Error *e)
 
 /* ---- What can exist ------------------------------------------------------------------------------------------------ */
 
-/* Parameters in 128 bits: with every factor below 2^31 and n_layer up to 2^16 nothing overflows on the way. */
+/* Parameters in 128 bits: with every factor below 2^31 and n_layer up to 2^10 nothing overflows on the way. */
 static __int128 parameters_wide(const ModelConfig *c)
 {
     __int128 C = c->n_embd, F = c->n_inner, b = c->bias, head_size = C / c->n_head;
@@ -100,10 +100,10 @@ bool model_config_check(const ModelConfig *c, Error *e)
         const char *name;
         int64_t value, max;
     } sizes[] = {
-        {"n_layer", c->n_layer, MAX_LAYERS},      {"n_head", c->n_head, INT32_MAX},
-        {"n_kv_head", c->n_kv_head, INT32_MAX},   {"n_embd", c->n_embd, INT32_MAX},
-        {"n_inner", c->n_inner, INT32_MAX},       {"block_size", c->block_size, INT32_MAX},
-        {"vocab_size", c->vocab_size, INT32_MAX}, {"vocab_multiple", c->vocab_multiple, INT32_MAX},
+        {"n_layer", c->n_layer, MODEL_MAX_LAYERS}, {"n_head", c->n_head, INT32_MAX},
+        {"n_kv_head", c->n_kv_head, INT32_MAX},    {"n_embd", c->n_embd, INT32_MAX},
+        {"n_inner", c->n_inner, INT32_MAX},        {"block_size", c->block_size, INT32_MAX},
+        {"vocab_size", c->vocab_size, INT32_MAX},  {"vocab_multiple", c->vocab_multiple, INT32_MAX},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].max)

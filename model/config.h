@@ -7,6 +7,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
+/* More than any published GPT has, and planned in a second: packing compares each tensor with those placed before it. */
+enum { MODEL_MAX_LAYERS = 1024 };
+
 typedef struct ModelConfig {
     int64_t n_layer;        /* L    blocks                                                                  */
     int64_t n_head;         /* NH   query heads; the head size is n_embd / n_head                           */
@@ -31,7 +34,7 @@ const ModelPreset *model_presets(int *n);
 /* Copies the preset of that name. An unknown name is a usage error that lists the names. */
 bool model_config_preset(const char *name, ModelConfig *out, Error *e);
 
-/* Can such a model exist: every size from 1 to 2^31 - 1 (n_layer to 65536), n_embd a multiple of n_head, n_head one of
+/* Can such a model exist: every size from 1 to 2^31 - 1 (n_layer to MODEL_MAX_LAYERS), n_embd a multiple of n_head, n_head one of
  * n_kv_head, dropout in [0, 1), and weights, gradients and moments (16 bytes a parameter) within 2^62 bytes, so that
  * sizes computed from a checked configuration never overflow. A usage error names field, value and what would work. */
 bool model_config_check(const ModelConfig *c, Error *e);

@@ -171,6 +171,8 @@ void model_forward_backward(Model *m)
     for (int l = L - 1; l >= 0; l--) {
         block_remake(m, l);
         block_backward(m, l);
+        if (m->watch)
+            m->watch(m->watch_user, l);
     }
     c->layer = -1;
     embedding_backward(c, m->wte.grad, m->wpe.grad, m->dx, m->tokens, drop(m, PHASE_BACKWARD, RANDOM_EMBEDDING_DROPOUT, 0));

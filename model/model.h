@@ -129,6 +129,10 @@ typedef struct Model {
     BlockGrads *grad; /* [L]                                               */
     Decoder decoder;
     Tensor workspace;
+
+    /* Called after the backward of each block, when dx is the gradient of the block's input. NULL: nobody looks. */
+    void (*watch)(void *user, int layer);
+    void *watch_user;
 } Model;
 
 /* Fills *m for `config` and `run` on `target` without taking device memory: m->plan is complete. False with a message when
@@ -157,9 +161,6 @@ void weight_store(Model *m, const Weight *w, int64_t first, int64_t n, float *va
 
 /* values [n] = elements first .. first+n-1 of a tensor of float type, widened; waits for the device. */
 void tensor_fetch(Model *m, Tensor t, int64_t first, int64_t n, float *values);
-
-/* The weight of that name (without "transformer."), or NULL. */
-Weight *model_weight(Model *m, const char *name);
 
 /* Parameters of the weights present, padded rows included. */
 int64_t model_parameters(const Model *m);

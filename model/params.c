@@ -200,14 +200,6 @@ bool model_initialize(Model *m, uint64_t seed, Error *e)
     return values && !e->set;
 }
 
-Weight *model_weight(Model *m, const char *name)
-{
-    for (int i = 0; i < m->n_weights; i++)
-        if (!strcmp(m->weight[i]->name, name))
-            return m->weight[i];
-    return NULL;
-}
-
 int64_t model_parameters(const Model *m)
 {
     int64_t n = 0;

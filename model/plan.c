@@ -177,10 +177,16 @@ static bool lives_find(Plan *p, Error *e)
 
 /* ---- Packing ------------------------------------------------------------------------------------------------------- */
 
-static bool lives_meet(const PlanTensor *a, const PlanTensor *b)
+/* What packing asks of a placed tensor, side by side in memory: every tensor that is placed later looks at all of them. */
+typedef struct Place {
+    size_t begin, end;
+    Life life[PASS_COUNT];
+} Place;
+
+static bool lives_meet(const Life *a, const Life *b)
 {
     for (int pass = 0; pass < PASS_COUNT; pass++) {
-        Life x = a->life[pass], y = b->life[pass];
+        Life x = a[pass], y = b[pass];
         if (x.first >= 0 && y.first >= 0 && x.first <= y.last && y.first <= x.last)
             return true;
     }
@@ -195,18 +201,16 @@ static int larger_first(const void *a, const void *b, void *plan)
     return *(const int *)a - *(const int *)b;
 }
 
-/* The lowest offset at which tensor t fits among the tensors already placed, sorted by offset. */
-static size_t place_find(const Plan *p, const int *placed, int n, const PlanTensor *t)
+/* The lowest offset at which tensor t fits among those already placed, which are sorted by offset. */
+static size_t place_find(const Place *placed, int n, const PlanTensor *t)
 {
     size_t offset = 0;
     for (int i = 0; i < n; i++) {
-        const PlanTensor *other = &p->tensor[placed[i]];
-        if (!lives_meet(t, other))
+        if (!lives_meet(t->life, placed[i].life))
             continue;
-        if (offset + align_up(t->bytes) <= other->offset)
+        if (offset + align_up(t->bytes) <= placed[i].begin)
             break;
-        size_t end = other->offset + align_up(other->bytes);
-        offset = end > offset ? end : offset;
+        offset = placed[i].end > offset ? placed[i].end : offset;
     }
     return offset;
 }
@@ -214,7 +218,7 @@ static size_t place_find(const Plan *p, const int *placed, int n, const PlanTens
 static bool step_pack(Plan *p, Error *e)
 {
     int *order = memory_get(e, (size_t)p->count, sizeof *order, "packing"), n = 0;
-    int *placed = memory_get(e, (size_t)p->count, sizeof *placed, "packing"), n_placed = 0;
+    Place *placed = memory_get(e, (size_t)p->count, sizeof *placed, "packing");
     for (int i = 0; order && i < p->count; i++)
         if (!category_is_persistent(p->tensor[i].category))
             order[n++] = i;
@@ -222,13 +226,14 @@ static bool step_pack(Plan *p, Error *e)
         qsort_r(order, (size_t)n, sizeof *order, larger_first, p);
     for (int i = 0; order && placed && i < n; i++) {
         PlanTensor *t = &p->tensor[order[i]];
-        t->offset = place_find(p, placed, n_placed, t);
-        size_t end = t->offset + align_up(t->bytes);
-        p->step_bytes = end > p->step_bytes ? end : p->step_bytes;
-        int at = n_placed++;
-        for (; at > 0 && p->tensor[placed[at - 1]].offset > t->offset; at--)
+        t->offset = place_find(placed, i, t);
+        Place place = {.begin = t->offset, .end = t->offset + align_up(t->bytes)};
+        memcpy(place.life, t->life, sizeof place.life);
+        p->step_bytes = place.end > p->step_bytes ? place.end : p->step_bytes;
+        int at = i;
+        for (; at > 0 && placed[at - 1].begin > place.begin; at--)
             placed[at] = placed[at - 1];
-        placed[at] = order[i];
+        placed[at] = place;
     }
     bool ok = order && placed;
     free(order);

@@ -38,11 +38,6 @@ bool precision_check(const Precision *p, Error *e)
     return true;
 }
 
-int precision_bytes(const Precision *p)
-{
-    return (int)(dtype_size(p->param) + dtype_size(p->grad) + dtype_size(p->m) + dtype_size(p->v)) + (p->master ? 4 : 0);
-}
-
 static bool precision_equal(const Precision *a, const Precision *b)
 {
     return a->param == b->param && a->grad == b->grad && a->act == b->act && a->resid == b->resid && a->m == b->m &&

@@ -27,9 +27,6 @@ bool dtype_parse(const char *text, DType *t);
 /* Refuses what makes no sense: FP32 weights with a master copy. */
 bool precision_check(const Precision *p, Error *e);
 
-/* Bytes per parameter that persist: weights, masters, gradients, moments. */
-int precision_bytes(const Precision *p);
-
 /* The named policy that p is: "fp32", "bf16", "fp16"; NULL when it is none of them. */
 const char *precision_name(const Precision *p);
 

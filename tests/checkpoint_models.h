@@ -162,7 +162,7 @@ static inline TrainState find_and_load(const char *out, int64_t step, Model *m, 
 {
     char path[PATH_SIZE], name[32];
     json_t *trainer;
-    TrainState state;
+    TrainState state = {0};
     Error e = {0};
     if (!find(out, path, &trainer, said, &e))
         fail_msg("%s", e.text);

@@ -111,9 +111,9 @@ static void test_check(void **state)
         const char *message;
     } cases[] = {
         /*  L  NH NKV C   F   P   V  multiple */
-        {{0, 2, 2, 8, 32, 16, 64, 1, true, 0}, "n_layer: is 0; must be from 1 to 65536"},
+        {{0, 2, 2, 8, 32, 16, 64, 1, true, 0}, "n_layer: is 0; must be from 1 to 1024"},
         {{-1, 2, 2, 8, 32, 16, 64, 1, true, 0}, "n_layer: is -1"},
-        {{65537, 2, 2, 8, 32, 16, 64, 1, true, 0}, "n_layer: is 65537; must be from 1 to 65536"},
+        {{1025, 2, 2, 8, 32, 16, 64, 1, true, 0}, "n_layer: is 1025; must be from 1 to 1024"},
         {{2, 0, 2, 8, 32, 16, 64, 1, true, 0}, "n_head: is 0; must be from 1 to 2147483647"},
         {{2, 2, 0, 8, 32, 16, 64, 1, true, 0}, "n_kv_head: is 0"},
         {{2, 2, 2, 0, 32, 16, 64, 1, true, 0}, "n_embd: is 0"},
@@ -139,8 +139,8 @@ static void test_check(void **state)
         {{2, 2, 2, 8, 32, 16, 64, INT64_MAX, true, 0}, "vocab_multiple: is 9223372036854775807"},
         {{2, 2, 2, 8, 32, 16, 2147483600, 2147483000, true, 0}, "vocab_multiple: is 2147483000, which rounds vocab_size"},
         {{1, 1, 1, 2147483647, 1, 1, 1, 1, true, 0}, "more than 2^58 parameters"},
-        {{65536, 1, 1, 2147483647, 2147483647, 2147483647, 2147483647, 1, true, 0}, "more than 2^58 parameters"},
-        {{65536, 1, 1, 1073741824, 2147483647, 1, 1, 1, true, 0}, "more than 2^58 parameters"},
+        {{1024, 1, 1, 2147483647, 2147483647, 2147483647, 2147483647, 1, true, 0}, "more than 2^58 parameters"},
+        {{1024, 1, 1, 1073741824, 2147483647, 1, 1, 1, true, 0}, "more than 2^58 parameters"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         Error e = {0};
@@ -150,7 +150,7 @@ static void test_check(void **state)
     }
     static const ModelConfig fine[] = {
         {1, 1, 1, 1, 1, 1, 1, 1, false, 0},
-        {65536, 8, 2, 8, 7, 16, 64, 100, true, 0.99},
+        {1024, 8, 2, 8, 7, 16, 64, 100, true, 0.99},
         {1, 1, 1, 1, 2147483647, 2147483647, 2147483647, 1, true, 0},
     };
     for (size_t i = 0; i < 3; i++) {

@@ -1,5 +1,6 @@
 /* Tokenizers, token files and streams of shards. */
 #include "base/file.h"
+#include "base/json.h"
 #include "data/stream.h"
 #include "data/tokenfile.h"
 #include "data/tokenizer.h"
@@ -101,19 +102,15 @@ static void assert_round_trip(const Tokenizer *t, const uint8_t *text, size_t n)
     Error e = {0};
     int32_t *ids;
     int64_t count;
-    uint8_t *back, streamed[4096];
-    size_t back_n, at = 0, piece_n;
+    uint8_t streamed[4096];
+    size_t at = 0, piece_n;
     assert_true(tokenizer_encode(t, text, n, &ids, &count, &e));
-    assert_true(tokenizer_decode(t, ids, count, &back, &back_n, &e));
-    assert_int_equal(back_n, n);
-    assert_memory_equal(back, text, n);
     for (int64_t i = 0; i < count; i++, at += piece_n) {
         const uint8_t *piece = tokenizer_piece(t, ids[i], &piece_n);
         memcpy(streamed + at, piece, piece_n);
     }
     assert_int_equal(at, n);
     assert_memory_equal(streamed, text, n);
-    free(back);
     free(ids);
 }
 
@@ -134,7 +131,9 @@ static void tokenizers_round_trip(void **state)
             Tokenizer *t = tokenizer_create(kinds[k], text, n, &e);
             assert_non_null(t);
             assert_round_trip(t, text, n);
-            assert_true(tokenizer_save(t, path, &e));
+            json_t *meta = tokenizer_to_json(t, &e);
+            assert_true(json_write(path, meta, &e));
+            json_decref(meta);
             Tokenizer *again = tokenizer_load(path, &e);
             assert_non_null(again);
             assert_int_equal(tokenizer_vocab_size(again), tokenizer_vocab_size(t));
@@ -152,7 +151,6 @@ static void char_ids_and_errors(void **state)
     Error e = {0};
     int32_t *ids;
     int64_t count;
-    uint8_t *text;
     size_t n;
     Tokenizer *t = tokenizer_create("char",
                                     (const uint8_t *)"b\xC3\xA9\xFF"
@@ -177,11 +175,8 @@ static void char_ids_and_errors(void **state)
     assert_false(tokenizer_encode(t, (const uint8_t *)"\x1B", 1, &ids, &count, &e));
     assert_says(&e, "character U+001B at byte offset 0");
     e = (Error){0};
-    const int32_t bad[] = {0, 5}, negative[] = {-1};
-    assert_false(tokenizer_decode(t, bad, 2, &text, &n, &e));
-    assert_says(&e, "token number 1 has the id 5, which is outside the vocabulary 0 .. 4");
-    assert_false(tokenizer_decode(t, negative, 1, &text, &n, &e));
     assert_null(tokenizer_piece(t, 5, &n));
+    assert_null(tokenizer_piece(t, -1, &n));
     tokenizer_destroy(t);
 
     e = (Error){0};

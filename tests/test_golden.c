@@ -58,7 +58,7 @@ static void assert_printed(const char *part)
 /* Runs a case; a GPT-2 must pass, any other kind must be refused. */
 static void case_must_pass(const char *dir)
 {
-    char path[PATH_SIZE], *text;
+    char path[PATH_SIZE], *text = NULL;
     size_t n;
     Error e = {0};
     if (!path_join(path, dir, "case.json", &e) || !file_read_all(path, 1 << 26, &text, &n, &e))
@@ -171,7 +171,7 @@ static void spoil(const char *file, const char *tensor, float by)
 /* Replaces the first `from` in temp_dir/case/case.json, or another JSON file there. */
 static void edit(const char *file, const char *from, const char *to)
 {
-    char path[PATH_SIZE], *text;
+    char path[PATH_SIZE], *text = NULL;
     size_t n;
     Error e = {0};
     assert_true(path_join(path, at("case"), file, &e) && file_read_all(path, 1 << 20, &text, &n, &e));
@@ -439,7 +439,7 @@ static void test_no_bias(void **state)
     (void)state;
     copy_of("g05");
     for (const char *end = "\"scale\": 0.0625"; strstr(end, "scale");) { /* every bias to 0: those have this scale */
-        char path[PATH_SIZE], *text;
+        char path[PATH_SIZE], *text = NULL;
         size_t n;
         assert_true(path_join(path, at("case"), "case.json", &(Error){0}) &&
                     file_read_all(path, 1 << 20, &text, &n, &(Error){0}));

@@ -146,6 +146,11 @@ static void test_plan_is_cheap(void **state)
     assert_true(getenv("SANITIZED") || (o->peak_kib < 100 * 1024 && o->cpu_seconds < 1));
     o = works("plan --model gpt2 --n-layer 512 --n-embd 12 --block-size 16");
     assert_true(getenv("SANITIZED") || (o->peak_kib < 200 * 1024 && o->cpu_seconds < 2));
+    o = works("plan --model gpt2 --n-layer 1024 --n-embd 12 --block-size 16 --dropout 0.1 --recompute block --precision bf16");
+    assert_true(getenv("SANITIZED") || (o->peak_kib < 400 * 1024 && o->cpu_seconds < 5));
+    put("config.json", "{\"model_type\": \"gpt2\", \"n_layer\": 65536, \"n_head\": 1, \"n_embd\": 1, \"n_positions\": 1, "
+                       "\"vocab_size\": 1}");
+    ends(1, "config.json: n_layer: is 65536; must be from 1 to 1024", "plan --init-from .");
 }
 
 /* ---- The process ---------------------------------------------------------------------------------------------------- */

@@ -102,7 +102,6 @@ static void test_static_bytes(void **state)
             for (int k = 0; k < 5; k++)
                 assert_int_equal(r.m.plan.category_bytes[categories[k]], rows[i].category[k] * N);
             assert_true(ledger_static_bytes(&r.m) == (double)rows[i].total);
-            assert_int_equal(precision_bytes(&rows[i].precision), rows[i].total);
             assert_int_equal(r.m.plan.persistent_bytes, rows[i].total * N + r.m.plan.alignment_bytes);
             assert_true(odd ? r.m.plan.alignment_bytes > 0 : r.m.plan.alignment_bytes == 0);
             rig_free(&r);

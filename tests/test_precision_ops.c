@@ -136,20 +136,22 @@ static void linear_each(Machine *m)
     m->ctx.target.bf16_gemm = native;
 }
 
-/* Sizes beyond the blocks of 2048 that gemm.c widens: K alone, and M and N or one of them with K. */
+/* Sizes beyond the blocks that are widened (gemm_blocks.h: 1024 rows of C, 4096 columns, 4096 along K): of y, dx and dw each
+ * dimension alone, and two of them; with gradients of 16 bits and FP32. */
 static void test_linear_in_blocks(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{3, 4100, 5}, {5, 3, 4100}, {4100, 5, 3}, {2050, 5, 2051}, {2049, 2050, 3}};
+    static const int64_t sizes[][3] = {{3, 8200, 5},    {5, 3, 8200},    {2100, 5, 3},
+                                       {1030, 5, 4100}, {1025, 4100, 3}, {4100, 1030, 3}};
     static Machine m;
     assert_true(machine_open(&m, "plain", 2));
     m.ctx.target.bf16_gemm = false;
     m.ctx.workspace_bytes = (size_t)80 << 20;
     m.ctx.workspace = machine_memory(&m, m.ctx.workspace_bytes);
-    for (int s = 0; s < 5; s++)
+    for (int s = 0; s < 6; s++)
         for (int h = 0; h < 2; h++)
-            linear_check(&m, (Roles){half_types[h], half_types[s % 2], half_types[h], DTYPE_F32}, sizes[s][0], sizes[s][1],
-                         sizes[s][2], true);
+            linear_check(&m, (Roles){half_types[h], half_types[s % 2], s % 3 ? half_types[h] : DTYPE_F32, DTYPE_F32}, sizes[s][0],
+                         sizes[s][1], sizes[s][2], true);
     machine_close(&m);
 }
 

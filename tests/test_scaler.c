@@ -196,6 +196,48 @@ static void test_skipped_step(void **state)
     json_decref(trainer);
 }
 
+/* One of the shares that --grad-stats has put into a line of the log. */
+static double share(const json_t *log, size_t line, size_t entry, const char *of, const char *what)
+{
+    const json_t *list = json_object_get(json_array_get(log, line), "grad_stats"), *object = json_array_get(list, entry);
+    assert_int_equal(json_integer_value(json_object_get(object, "layer")), entry < 2 ? (int)entry : -1);
+    const json_t *value = json_object_get(json_object_get(object, of), what);
+    assert_true(json_is_real(value));
+    return json_real_value(value);
+}
+
+/* Without a scale FP16 gradients drown, with one they are whole, with too large a one they overflow: the statistics show it,
+ * where they are due, and looking changes nothing. */
+static void test_grad_stats(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scale;
+        double zero, subnormal, saturated; /* least shares of dx in block 0 */
+    } runs[] = {{"1e-6", 1, 0, 0}, {"1e-4", 0.001, 0.9, 0}, {"65536", 0, 0, 0}, {"1e9", 0, 0, 0.9}};
+    for (int i = 0; i < 4; i++) {
+        works("train " TINY " --precision fp16 --loss-scale %s --max-skips 9 --max-iters 5 --grad-stats 2 --out-dir stats-%d",
+              runs[i].scale, i);
+        char out_dir[32];
+        snprintf(out_dir, sizeof out_dir, "stats-%d", i);
+        json_t *log = log_lines(out_dir);
+        assert_null(json_object_get(json_array_get(log, 1), "grad_stats"));
+        assert_null(json_object_get(json_array_get(log, 3), "grad_stats"));
+        for (size_t line = 2; line <= 5; line += line == 2 ? 2 : 1) { /* 2, 4, and the last */
+            double zero = share(log, line, 0, "dx", "zero"), subnormal = share(log, line, 0, "dx", "subnormal"),
+                   saturated = share(log, line, 0, "dx", "saturated");
+            assert_true(zero >= runs[i].zero && (runs[i].zero > 0 || zero == 0));
+            assert_true(subnormal >= runs[i].subnormal && (runs[i].subnormal > 0 || subnormal == 0));
+            assert_true(saturated >= runs[i].saturated && (runs[i].saturated > 0 || saturated == 0));
+            assert_true((share(log, line, 1, "weights", "zero") > 0.01) == (i < 2)); /* in FP32, of what is left of dx */
+            assert_true((share(log, line, 2, "weights", "saturated") > 0.9) == (i == 3));
+        }
+        json_decref(log);
+    }
+    works("train " TINY " --precision fp16 --loss-scale 65536 --max-iters 5 --out-dir unseen");
+    assert_true(steps_equal("stats-2", "unseen", 5));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_overflow_is_found),
         cmocka_unit_test(test_finds_its_way),
         cmocka_unit_test(test_skipped_step),
+        cmocka_unit_test(test_grad_stats),
     };
     return cmocka_run_group_tests(tests, data_make, command_end);
 }

@@ -1,24 +1,72 @@
-/* `tally bench`: the time of a training step on random tokens, whole and op by op, beside the bounds that the plan knows. It
- * takes the settings of `tally train`; max_iters is the number of timed steps. */
+/* `tally bench`: the time of a training step, whole and op by op, beside the bounds that the plan knows. It takes the settings of
+ * `tally train`; max_iters is the number of timed steps. Without --data it trains on random tokens. */
+#include "tools/bench.h"
 #include "tools/commands.h"
 
-#include "model/fit.h"
+#include "base/clock.h"
 #include "model/ledger.h"
-#include "train/options.h"
-#include "train/peak.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Bench {
-    TrainOptions options;
-    Model model;
-    double peak;     /* FLOP/s                                     */
-    double *seconds; /* [max_iters] of the timed steps, ascending  */
-    int32_t *ids;    /* [B, T] random tokens, inputs and targets   */
-    OpTimes times;   /* of one more step, op by op                 */
-} Bench;
+/* ---- A run ---------------------------------------------------------------------------------------------------------- */
+
+bool bench_settings(Bench *b, int argc, char **argv, Error *e)
+{
+    TrainOptions *o = &b->trainer.options;
+    *o = train_options_default();
+    strcpy(o->model, "gpt2");
+    o->batch_size = 4;
+    o->max_iters = 5;
+    return trainer_settings(&b->trainer, argc, argv, e);
+}
+
+static bool tokens_make(Bench *b, Error *e)
+{
+    Trainer *t = &b->trainer;
+    int64_t n = (int64_t)bench_tokens(b);
+    b->ids = memory_get(e, (size_t)n + 1, sizeof *b->ids, "random tokens");
+    RandomKey key = random_key((uint64_t)t->options.seed, RANDOM_EVALUATION, 0, 0, 0);
+    for (int64_t i = 0; b->ids && i <= n; i++)
+        b->ids[i] = (int32_t)(random_bits(key, (uint64_t)i) % (uint64_t)t->model.config.vocab_size);
+    t->batch = (StepBatch){b->ids, b->ids + 1, t->options.gradient_accumulation_steps, n};
+    return b->ids != NULL;
+}
+
+bool bench_plan(Bench *b, int64_t steps, Error *e)
+{
+    Trainer *t = &b->trainer;
+    bool given = t->options.data[0];
+    t->options.max_iters = steps;
+    t->options.epochs = 0;
+    t->options.eval_interval = t->options.sample_interval = t->options.grad_stats = 0;
+    t->options.overfit |= !given;
+    if (!trainer_plan(t, e))
+        return false;
+    t->room.loader = given;
+    return trainer_data(t, e) && (given || tokens_make(b, e));
+}
+
+bool bench_step(Bench *b, OpTimes *times, double *seconds, Error *e)
+{
+    b->trainer.model.ctx.times = times;
+    double start = clock_seconds();
+    bool ok = trainer_step(&b->trainer, e);
+    *seconds = clock_seconds() - start;
+    return ok;
+}
+
+double bench_tokens(const Bench *b)
+{
+    const TrainOptions *o = &b->trainer.options;
+    return (double)o->batch_size * (double)o->block_size * (double)o->gradient_accumulation_steps;
+}
+
+const char *bench_model(const Bench *b)
+{
+    const TrainOptions *o = &b->trainer.options;
+    return o->init_from[0] ? o->init_from : o->model;
+}
 
 static int ascending(const void *a, const void *b)
 {
@@ -26,160 +74,127 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool tokens_make(Bench *b, Error *e)
+double bench_median(double *numbers, int64_t n)
 {
-    const Model *m = &b->model;
-    int64_t N = m->run.batch_size * m->run.block_size;
-    b->ids = memory_get(e, (size_t)N, sizeof *b->ids, "random tokens");
-    RandomKey key = random_key(1, RANDOM_EVALUATION, 0, 0, 0);
-    for (int64_t i = 0; b->ids && i < N; i++)
-        b->ids[i] = (int32_t)(random_bits(key, (uint64_t)i) % (uint64_t)m->config.vocab_size);
-    return b->ids != NULL;
+    qsort(numbers, (size_t)n, sizeof *numbers, ascending);
+    return numbers[n / 2];
 }
 
-static double step_time(Bench *b, int64_t step)
+void bench_close(Bench *b)
 {
-    Model *m = &b->model;
-    double start = clock_seconds();
-    StepState state = {.seed = 1,
-                       .step = step,
-                       .learning_rate = 1e-4f,
-                       .loss_scale = 1,
-                       .adam_t = step,
-                       .inverse_count =
-                           1.0f / (float)(m->run.batch_size * m->run.block_size * b->options.gradient_accumulation_steps)};
-    copy_in(&m->ctx, m->state, &state);
-    model_gradients_zero(m);
-    for (int64_t micro = 0; micro < b->options.gradient_accumulation_steps; micro++) {
-        copy_in(&m->ctx, m->tokens, b->ids); /* each time: once read, their memory is used for something else */
-        copy_in(&m->ctx, m->targets, b->ids);
-        model_forward_backward(m);
-    }
-    model_update(m);
-    m->ctx.device->synchronize(&m->ctx);
-    return clock_seconds() - start;
-}
-
-static bool bench_run(Bench *b, Error *e)
-{
-    TrainOptions *o = &b->options;
-    ModelConfig config;
-    Target target;
-    const Device *device = cpu_device(&target, (int)o->threads, e);
-    if (!device || !model_config_preset(o->model, &config, e))
-        return false;
-    config.block_size = o->block_size ? o->block_size : config.block_size;
-    train_options_model(o, &config);
-    ModelRun run;
-    Room room = room_here(&target, o->mem_cap);
-    o->block_size = config.block_size;
-    room.loader = false;
-    if (!train_options_run(o, &run, e) || !model_plan(&b->model, &config, &run, &target, e) ||
-        !fit_check(&b->model, o->gradient_accumulation_steps, &room, e))
-        return false;
-    b->peak = gemm_peak_measure(device, &target, precision_gemm(&run.precision, &target), e);
-    b->seconds = memory_get(e, (size_t)o->max_iters + 1, sizeof *b->seconds, "step times");
-    if (!b->peak || !b->seconds || !model_allocate(&b->model, device, e) || !model_initialize(&b->model, 1, e) ||
-        !tokens_make(b, e))
-        return false;
-    step_time(b, 0); /* primitives are made, pages touched */
-    for (int64_t i = 0; i < o->max_iters; i++)
-        b->seconds[i] = step_time(b, i + 1);
-    qsort(b->seconds, (size_t)o->max_iters, sizeof *b->seconds, ascending);
-    b->model.ctx.times = &b->times;
-    step_time(b, o->max_iters + 1);
-    return !e->set;
+    trainer_close(&b->trainer);
+    free(b->ids);
 }
 
 /* ---- Results ------------------------------------------------------------------------------------------------------- */
 
-/* GEMM FLOPs and bytes of an op in one micro-batch (or in the update), from the plan. */
-static PlanCost op_cost(const Model *m, OpId op)
+typedef struct Result {
+    int64_t steps;
+    double *seconds; /* [steps], ascending */
+    double median, tokens_per_s, mfu;
+    OpTimes times; /* of one more step */
+} Result;
+
+static bool result_measure(Result *r, Bench *b, Error *e)
+{
+    double seconds;
+    if (!bench_step(b, NULL, &seconds, e)) /* primitives are made, pages touched */
+        return false;
+    for (int64_t i = 0; i < r->steps; i++)
+        if (!bench_step(b, NULL, &r->seconds[i], e))
+            return false;
+    r->median = bench_median(r->seconds, r->steps);
+    r->tokens_per_s = bench_tokens(b) / r->median;
+    r->mfu = trainer_mfu(&b->trainer, r->tokens_per_s);
+    return bench_step(b, &r->times, &seconds, e);
+}
+
+static bool result_print_json(const Result *r, const Bench *b, Error *e)
+{
+    const Model *m = &b->trainer.model;
+    PrecisionText types;
+    json_t *ops = json_object();
+    for (int i = 0; i < OP_COUNT; i++)
+        if (r->times.calls[i])
+            json_object_set_new(ops, op_name((OpId)i),
+                                json_pack("{s:I, s:f}", "calls", (json_int_t)r->times.calls[i], "ms", 1e3 * r->times.seconds[i]));
+    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "model", bench_model(b),
+                               "precision", precision_text(types, &m->run.precision), "batch_size", (json_int_t)m->run.batch_size,
+                               "block_size", (json_int_t)m->run.block_size, "steps", (json_int_t)r->steps, "ms_median",
+                               1e3 * r->median, "ms_min", 1e3 * r->seconds[0], "ms_max", 1e3 * r->seconds[r->steps - 1],
+                               "tokens_per_s", r->tokens_per_s, "gemm_peak_gflops", b->trainer.gemm_peak / 1e9, "mfu", r->mfu,
+                               "planned_bytes", (json_int_t)plan_total_bytes(&m->plan), "ops", ops);
+    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
+    printf("\n");
+    json_decref(object);
+    return ok || error_set(e, "the result cannot be written as JSON");
+}
+
+/* Of an op in the phases of one micro-batch, and in the update. */
+static PlanCost op_cost(const Plan *p, OpId op)
 {
     PlanCost sum = {0};
-    for (int64_t i = 0; i < m->plan.log.count; i++) {
-        const DryOp *r = &m->plan.log.op[i];
-        if (r->op != op || r->phase == PHASE_EVALUATION || r->phase == PHASE_SAMPLING)
-            continue;
-        sum.gemm_flops += r->gemm_flops;
-        sum.bytes_read += r->bytes_read;
-        sum.bytes_written += r->bytes_written;
+    for (int phase = PHASE_FORWARD; phase <= PHASE_OPTIMIZER; phase++) {
+        PlanCost c = plan_op_cost(p, (Phase)phase, op);
+        sum.gemm_flops += c.gemm_flops;
+        sum.bytes_read += c.bytes_read;
+        sum.bytes_written += c.bytes_written;
     }
     return sum;
 }
 
-static json_t *result_json(const Bench *b)
+static void result_print(const Result *r, const Bench *b)
 {
-    const Model *m = &b->model;
-    int64_t n = b->options.max_iters;
-    double median = b->seconds[n / 2];
-    double tokens = (double)(m->run.batch_size * m->run.block_size * b->options.gradient_accumulation_steps);
-    json_t *ops = json_object();
+    const Model *m = &b->trainer.model;
+    int64_t accumulation = b->trainer.options.gradient_accumulation_steps;
+    double total = 0;
     for (int i = 0; i < OP_COUNT; i++)
-        if (b->times.calls[i])
-            json_object_set_new(ops, op_name((OpId)i),
-                                json_pack("{s:I, s:f}", "calls", (json_int_t)b->times.calls[i], "ms", 1e3 * b->times.seconds[i]));
-    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "model", b->options.model, "batch_size",
-                     (json_int_t)m->run.batch_size, "block_size", (json_int_t)m->run.block_size, "steps", (json_int_t)n,
-                     "ms_median", 1e3 * median, "ms_min", 1e3 * b->seconds[0], "ms_max", 1e3 * b->seconds[n - 1], "tokens_per_s",
-                     tokens / median, "gemm_peak_gflops", b->peak / 1e9, "mfu",
-                     tokens / median * model_flops_per_token(m) / b->peak, "planned_bytes",
-                     (json_int_t)plan_total_bytes(&m->plan), "ops", ops);
-}
-
-static void result_print(const Bench *b)
-{
-    const Model *m = &b->model;
-    int64_t n = b->options.max_iters;
-    double median = b->seconds[n / 2], total = 0;
-    double tokens = (double)(m->run.batch_size * m->run.block_size * b->options.gradient_accumulation_steps);
-    for (int i = 0; i < OP_COUNT; i++)
-        total += b->times.seconds[i];
+        total += r->times.seconds[i];
     PrecisionText types;
-    printf("%s, B %lld x T %lld, %s, %s\n", b->options.model, (long long)m->run.batch_size, (long long)m->run.block_size,
-           precision_text(types, &m->run.precision), m->ctx.target.name);
+    printf("%s, B %lld x T %lld x %lld, on %s\n", bench_model(b), (long long)m->run.batch_size, (long long)m->run.block_size,
+           (long long)accumulation, m->ctx.target.name);
+    printf("precision: %s; GEMMs multiply %s\n", precision_text(types, &m->run.precision),
+           dtype_name(precision_gemm(&m->run.precision, &m->ctx.target)));
     printf("step: median %.1f ms of %lld (%.1f to %.1f), %.0f tokens/s, %.0f %% of the measured GEMM peak (%.1f GFLOP/s)\n\n",
-           1e3 * median, (long long)n, 1e3 * b->seconds[0], 1e3 * b->seconds[n - 1], tokens / median,
-           100 * tokens / median * model_flops_per_token(m) / b->peak, b->peak / 1e9);
+           1e3 * r->median, (long long)r->steps, 1e3 * r->seconds[0], 1e3 * r->seconds[r->steps - 1], r->tokens_per_s,
+           100 * r->mfu, b->trainer.gemm_peak / 1e9);
     printf("  %-24s %6s %10s %7s %10s %10s\n", "op", "calls", "ms", "share", "GFLOP/s", "GB/s");
     for (int i = 0; i < OP_COUNT; i++) {
-        PlanCost cost = op_cost(m, (OpId)i);
-        double s = b->times.seconds[i],
-               repeat = i == OP_adamw || i == OP_grad_norm || i == OP_zero ? 1 : (double)b->options.gradient_accumulation_steps;
-        if (b->times.calls[i])
-            printf("  %-24s %6lld %10.2f %6.1f %% %10.1f %10.1f\n", op_name((OpId)i), (long long)b->times.calls[i], 1e3 * s,
+        PlanCost cost = op_cost(&m->plan, (OpId)i);
+        double s = r->times.seconds[i], repeat = i == OP_adamw || i == OP_grad_norm || i == OP_zero ? 1 : (double)accumulation;
+        if (r->times.calls[i])
+            printf("  %-24s %6lld %10.2f %6.1f %% %10.1f %10.1f\n", op_name((OpId)i), (long long)r->times.calls[i], 1e3 * s,
                    100 * s / total, repeat * (double)cost.gemm_flops / s / 1e9,
                    repeat * (double)(cost.bytes_read + cost.bytes_written) / s / 1e9);
     }
 }
 
+static bool bench_run(Bench *b, Error *e)
+{
+    Trainer *t = &b->trainer;
+    Result r = {.steps = t->options.max_iters};
+    if (r.steps < 1)
+        return error_usage(e, "max_iters: needs to be 1 or more steps to time");
+    if (!bench_plan(b, r.steps + 2, e) || !trainer_fits(t, e) || !trainer_measure_peak(t, e) || !trainer_begin(t, e))
+        return false;
+    r.seconds = memory_get(e, (size_t)r.steps, sizeof *r.seconds, "step times");
+    bool ok = r.seconds && result_measure(&r, b, e);
+    if (ok && t->options.json)
+        ok = result_print_json(&r, b, e);
+    else if (ok)
+        result_print(&r, b);
+    free(r.seconds);
+    return ok;
+}
+
 int bench_main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "amp") == 0)
+        return bench_amp_main(argc, argv);
+    Bench b = {0};
     Error e = {0};
-    Bench b;
-    memset(&b, 0, sizeof b);
-    char checkpoint[PATH_SIZE];
-    json_t *trainer = NULL;
-    b.options = train_options_default();
-    strcpy(b.options.model, "gpt2");
-    b.options.batch_size = 4;
-    b.options.max_iters = 5;
-    bool ok = train_options_parse(&b.options, argc, argv, checkpoint, &trainer, &e);
-    if (ok && b.options.max_iters < 1)
-        ok = error_usage(&e, "max_iters: needs to be 1 or more steps to time");
-    ok = ok && bench_run(&b, &e);
-    if (ok && b.options.json) {
-        json_t *object = result_json(&b);
-        ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-        printf("\n");
-        json_decref(object);
-    } else if (ok) {
-        result_print(&b);
-    }
-    model_free(&b.model);
-    free(b.seconds);
-    free(b.ids);
-    json_decref(trainer);
+    bool ok = bench_settings(&b, argc, argv, &e) && bench_run(&b, &e);
+    bench_close(&b);
     if (!ok)
         fprintf(stderr, "tally bench: %s\n", e.text);
     return ok ? 0 : e.usage ? 2 : 1;

@@ -20,6 +20,7 @@ test|cmocka, unit tests|libcmocka-dev|library cmocka.h cmocka
 fuzz|clang with libFuzzer, fuzz tests|clang libclang-rt-dev|fuzzer
 format|clang-format, the style of the sources|clang-format|program clang-format
 bench|PyTorch, to compare with|python3-torch|torch
+bench|OpenBLAS, which PyTorch multiplies with|libopenblas0-openmp|openblas
 report|Chromium and Python, for the browser test of the report|chromium python3|browser
 hf|PyTorch and virtual environments of Python|python3-torch python3-venv|venv
 END
@@ -58,6 +59,12 @@ browser()
 torch()
 {
     "${BENCH_PYTHON:-/usr/bin/python3}" -c 'import torch'
+}
+
+# Debian's PyTorch runs with the reference BLAS too, thirty times slower: no peer. Another PyTorch brings its own.
+openblas()
+{
+    "${BENCH_PYTHON:-/usr/bin/python3}" -c 'import torch; raise SystemExit(not torch.backends.mkl.is_available() and "openblas" not in open("/proc/self/maps").read())'
 }
 
 venv()

@@ -1,6 +1,7 @@
 /* See log.h. */
 #include "train/log.h"
-#include "train/peak.h"
+
+#include "base/clock.h"
 
 #include <errno.h>
 #include <math.h>
@@ -100,6 +101,8 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     bool due = s->step % l->interval == 0 || s->step == s->steps || s->step == l->first_step + 1 || s->evaluated || s->skipped;
     if (due && !l->quiet)
         step_print(l, s);
+    if (s->grad_stats && !l->quiet)
+        grad_stats_print(stdout, s->grad_stats);
     json_t *object = json_object();
     json_object_set_new(object, "step", json_integer(s->step));
     number_set(object, "loss", s->loss);
@@ -113,6 +116,8 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     number_set(object, "wait_ms", 1e3 * s->wait_seconds);
     if (s->loss_scale > 0)
         number_set(object, "loss_scale", s->loss_scale);
+    if (s->grad_stats)
+        json_object_set_new(object, "grad_stats", grad_stats_json(s->grad_stats));
     if (s->skipped)
         json_object_set_new(object, "skipped", json_true());
     bool ok = object_write(l, object, e);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "train/grad_stats.h"
 
 #include <jansson.h>
 #include <stdint.h>
@@ -17,10 +18,11 @@ typedef struct LogStep {
     double seconds;      /* of this step, without evaluation and the like                   */
     double wait_seconds; /* of which waiting for data                                       */
     double tokens_per_s;
-    double mfu;        /* model FLOPs over the measured GEMM peak; NaN: not known         */
-    double loss_scale; /* of this step, where it is dynamic; 0: it is not, and not worth a word */
-    bool evaluated;    /* there is a val_loss                                             */
-    bool skipped;      /* for a non-finite gradient                                       */
+    double mfu;                  /* model FLOPs over the measured GEMM peak; NaN: not known         */
+    double loss_scale;           /* of this step, where it is dynamic; 0: it is not, and not worth a word */
+    bool evaluated;              /* there is a val_loss                                             */
+    bool skipped;                /* for a non-finite gradient                                       */
+    const GradStats *grad_stats; /* of this step; NULL: not counted                        */
 } LogStep;
 
 typedef struct Log {

@@ -64,7 +64,7 @@ static const OptionRow table[] = {
     HINT(resume, "go on from the latest whole checkpoint in --out-dir, bit for bit"),
     HEADING("Model:"),
     TEXT(model, "NAME", "preset: gpt2, gpt2-medium, gpt2-large, gpt2-xl, shakespeare-char, shakespeare-cpu, nano"),
-    INT(n_layer, 0, 1024, "layers"),
+    INT(n_layer, 0, MODEL_MAX_LAYERS, "layers"),
     INT(n_head, 0, 65536, "heads"),
     INT(n_embd, 0, 1 << 24, "channels"),
     INT(vocab_size, 0, INT32_MAX, "vocabulary; default: the tokenizer's, else the preset's"),
@@ -90,13 +90,13 @@ static const OptionRow table[] = {
     INT(recompute_every, 0, 65536, "with recompute block: keep the input of every N-th block only"),
     HINT(fit, "choose --batch-size, --gradient-accumulation-steps and --recompute: the fewest FLOPs that fit, with as many tokens per step"),
     HEADING("Schedule and optimizer (AdamW; decay on matrices only):"),
-    INT(max_iters, 0, INT64_MAX, "optimizer steps"),
+    INT(max_iters, 0, 0x1p63, "optimizer steps"),
     INT(epochs, 0, 1 << 30, "end after this many passes over the data instead"),
     TEXT(schedule, "KIND", "cosine, linear, wsd (warm-up, stable, decay) or constant"),
     NUMBER(learning_rate, 0, 1e6, "peak learning rate"),
     NUMBER(min_lr, -1, 1e6, "final learning rate; -1: a tenth of the peak"),
-    INT(warmup_iters, -1, INT64_MAX, "W steps of lr (s+1)/W, as llm.c has it (nanoGPT divides by W+1); -1: 100 or a tenth of the run"),
-    INT(lr_decay_iters, -1, INT64_MAX, "step at which min_lr is reached; -1: max_iters"),
+    INT(warmup_iters, -1, 0x1p63, "W steps of lr (s+1)/W, as llm.c has it (nanoGPT divides by W+1); -1: 100 or a tenth of the run"),
+    INT(lr_decay_iters, -1, 0x1p63, "step at which min_lr is reached; -1: max_iters"),
     NUMBER(decay_fraction, 0, 1, "wsd: the share of the run that decays"),
     NUMBER(weight_decay, 0, 1e6, "decoupled, scaled by the learning rate"),
     NUMBER(beta1, 0, 1, "decay of the first moment"),
@@ -106,6 +106,7 @@ static const OptionRow table[] = {
     INT(max_skips, 0, 1 << 30, "steps in a row that may be skipped for a non-finite gradient before the run stops"),
     HEADING("What happens when:"),
     INT(log_interval, 1, 1 << 30, "a line every N steps (log.jsonl has every step)"),
+    INT(grad_stats, 0, 1 << 30, "every N steps, by layer, the share of gradients that are 0, subnormal, not finite; 0: never"),
     INT(eval_interval, 0, 1 << 30, "validation loss every N steps and at the end; 0: never"),
     INT(eval_iters, 0, 1 << 30, "batches of an evaluation, drawn at random; 0: the whole split"),
     INT(sample_interval, 0, 1 << 30, "text every N steps; 0: never"),
@@ -117,7 +118,7 @@ static const OptionRow table[] = {
     HEADING("Machine:"),
     TEXT(device, "NAME", "cpu"),
     INT(threads, 0, 4096, "threads; 0: one per core"),
-    INT(seed, 0, INT64_MAX, "of weights, data order, dropout and samples"),
+    INT(seed, 0, 0x1p63, "of weights, data order, dropout and samples"),
     {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
     HINT(quiet, "no lines per step"),
     HINT(verbose, "the memory plan per layer, its FLOPs and bytes per op"),
@@ -334,10 +335,11 @@ static bool argp_run(Parse *p, int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = option_take,
-        .doc = "`tally train` trains a GPT on token files, after it has printed what memory that takes. `tally plan` prints "
-               "that, and "
-               "what a step costs, without training; `tally bench` times a step. All three take the settings of a run.\v"
-               "A first run:  tally data prepare book.txt --tokenizer char --out book && tally train --data book --out-dir run",
+        .doc =
+            "`tally train` trains a GPT on token files, after it has printed what memory that takes. `tally plan` prints that, "
+            "and what a step costs, without training. `tally bench` times a step, `tally bench amp` steps of each precision. "
+            "All take the settings of a run.\v"
+            "A first run:  tally data prepare book.txt --tokenizer char --out book && tally train --data book --out-dir run",
     };
     argp_err_exit_status = 2;
     return argp_parse(&argp, argc, argv, 0, NULL, p) == 0 && !p->error->set;

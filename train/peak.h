@@ -4,11 +4,13 @@
 
 #include "kernels/device.h"
 
-/* FLOPs per second of a product of matrices of that type which is large enough to be fast (best of several runs, a fraction of a
- * second). Takes its memory from the device and gives it back. 0 after recording an error. */
+/* FLOPs per second of a product of matrices of that type which is large enough to be fast: the best run, of as many as it takes
+ * until the next ones are no better, and of those that fit into half a second. Takes its memory from the device and gives it
+ * back. 0 after recording an error. */
 double gemm_peak_measure(const Device *device, const Target *target, DType type, Error *e);
 
-/* Seconds on a clock that only goes forward. */
-double clock_seconds(void);
+/* The peak after a step has reached `rate`. When that is more, the machine had other work to do while the peak was measured: then
+ * it is measured again, and is `rate` at least. */
+double gemm_peak_correct(double peak, double rate, const Device *device, const Target *target, DType type);
 
 #endif

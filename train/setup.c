@@ -242,10 +242,7 @@ static bool state_open(Trainer *t, Error *e)
         return false;
     t->state.loss_scale = t->scaler.scale;
     if (!t->checkpoint[0])
-        return !checkpoint_present(o->out_dir) ||
-               error_usage(
-                   e, "out_dir: %s has checkpoints of an earlier run; go on with it by --resume, or choose another --out-dir",
-                   o->out_dir);
+        return true;
     if (!checkpoint_read_state(t->checkpoint, t->resumed, &t->state, e))
         return false;
     t->saved_iter = t->state.iter;
@@ -262,13 +259,54 @@ static bool weights_open(Trainer *t, Error *e)
                            : model_initialize(&t->model, (uint64_t)o->seed, e);
 }
 
+bool trainer_data(Trainer *t, Error *e)
+{
+    bool given = t->options.data[0];
+    return (!given || data_open(t, e)) && state_open(t, e) && (!given || loader_open(t, e)) &&
+           train_options_resolve(&t->options, e);
+}
+
+bool trainer_begin(Trainer *t, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    if (!model_allocate(&t->model, t->device, e) || !weights_open(t, e))
+        return false;
+    t->schedule = (Schedule){.warmup = o->warmup_iters,
+                             .end = o->lr_decay_iters,
+                             .lr = o->learning_rate,
+                             .min_lr = o->min_lr,
+                             .decay = o->decay_fraction};
+    t->step = (StepState){.seed = (uint64_t)o->seed, .loss_scale = 1, .adam_t = t->state.adam_t};
+    return schedule_kind_parse(o->schedule, &t->schedule.kind);
+}
+
+/* ---- Peak ---------------------------------------------------------------------------------------------------------- */
+
+static DType gemm_type(const Trainer *t)
+{
+    return precision_gemm(&t->model.run.precision, &t->model.ctx.target);
+}
+
+bool trainer_measure_peak(Trainer *t, Error *e)
+{
+    t->gemm_peak = gemm_peak_measure(t->device, &t->model.ctx.target, gemm_type(t), e);
+    return !e->set;
+}
+
+double trainer_mfu(Trainer *t, double tokens_per_s)
+{
+    double rate = tokens_per_s * model_flops_per_token(&t->model);
+    t->gemm_peak = gemm_peak_correct(t->gemm_peak, rate, t->device, &t->model.ctx.target, gemm_type(t));
+    return rate / t->gemm_peak;
+}
+
 /* ---- Header and log ------------------------------------------------------------------------------------------------ */
 
 /* The policy, how its matrices are multiplied, and how fast that can be at most. */
 static void precision_print(const Trainer *t)
 {
     const Precision *p = &t->model.run.precision;
-    DType gemm = precision_gemm(p, &t->model.ctx.target);
+    DType gemm = gemm_type(t);
     bool widened = gemm == DTYPE_F32 && (p->act != DTYPE_F32 || p->param != DTYPE_F32);
     PrecisionText text;
     printf("Precision: %s; GEMMs multiply %s%s, at %.1f GFLOP/s at most, measured", precision_text(text, p), dtype_name(gemm),
@@ -310,12 +348,11 @@ static json_t *configuration_json(const Trainer *t)
                   (json_int_t)f->n_inner, "block_size", (json_int_t)f->block_size, "vocab_size", (json_int_t)f->vocab_size,
                   "vocab_multiple", (json_int_t)f->vocab_multiple, "bias", f->bias, "dropout", f->dropout);
     PrecisionText precision;
-    const Target *target = &t->model.ctx.target;
     return json_pack("{s:O, s:o, s:I, s:s, s:s, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
-                     (json_int_t)model_parameters(&t->model), "target", target->name, "precision",
-                     precision_text(precision, &t->model.run.precision), "gemm_type",
-                     dtype_name(precision_gemm(&t->model.run.precision, target)), "gemm_peak", t->gemm_peak, "persistent_bytes",
-                     (json_int_t)t->model.plan.persistent_bytes, "step_bytes", (json_int_t)t->model.plan.step_bytes);
+                     (json_int_t)model_parameters(&t->model), "target", t->model.ctx.target.name, "precision",
+                     precision_text(precision, &t->model.run.precision), "gemm_type", dtype_name(gemm_type(t)), "gemm_peak",
+                     t->gemm_peak, "persistent_bytes", (json_int_t)t->model.plan.persistent_bytes, "step_bytes",
+                     (json_int_t)t->model.plan.step_bytes);
 }
 
 static bool log_begin(Trainer *t, Error *e)
@@ -343,22 +380,17 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
         return false;
     if (!o->data[0])
         return error_usage(e, "--data DIR is missing; `tally data prepare FILE --out DIR` makes one from text");
-    if (!data_open(t, e) || !prompt_encode(t, e) || !state_open(t, e) || !trainer_fits(t, e) || !loader_open(t, e) ||
-        !train_options_resolve(o, e))
+    if (!t->checkpoint[0] && checkpoint_present(o->out_dir))
+        return error_usage(
+            e, "out_dir: %s has checkpoints of an earlier run; go on with it by --resume, or choose another --out-dir",
+            o->out_dir);
+    if (!trainer_fits(t, e) || !trainer_data(t, e) || !prompt_encode(t, e))
         return false;
     trainer_print_plan(stdout, t);
     fflush(stdout);
-    t->gemm_peak =
-        gemm_peak_measure(t->device, &t->model.ctx.target, precision_gemm(&t->model.run.precision, &t->model.ctx.target), e);
-    if (e->set || !model_allocate(&t->model, t->device, e) || !dir_make(o->out_dir, e) || !weights_open(t, e))
+    if (!trainer_measure_peak(t, e) || !trainer_begin(t, e) || !dir_make(o->out_dir, e) ||
+        (o->grad_stats && !grad_stats_open(&t->grad_stats, &t->model, e)))
         return false;
-    t->schedule = (Schedule){.warmup = o->warmup_iters,
-                             .end = o->lr_decay_iters,
-                             .lr = o->learning_rate,
-                             .min_lr = o->min_lr,
-                             .decay = o->decay_fraction};
-    schedule_kind_parse(o->schedule, &t->schedule.kind);
-    t->step = (StepState){.seed = (uint64_t)o->seed, .loss_scale = 1, .adam_t = t->state.adam_t};
     header_print(t);
     return log_begin(t, e);
 }
@@ -366,6 +398,7 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
 void trainer_close(Trainer *t)
 {
     log_close(&t->log);
+    grad_stats_close(&t->grad_stats);
     loader_destroy(t->loader);
     model_free(&t->model);
     token_stream_close(&t->tokens);

@@ -1,9 +1,9 @@
 /* The training loop: one optimizer step after the other, and between them what is due. */
 #include "train/train.h"
 #include "train/diagnose.h"
-#include "train/peak.h"
 #include "train/trainer.h"
 
+#include "base/clock.h"
 #include "model/ledger.h"
 
 #include <math.h>
@@ -35,10 +35,15 @@ static bool batch_take(Trainer *t, Error *e)
     return stay || loader_next(t->loader, &t->batch, e);
 }
 
-/* One optimizer step: the gradient of the mean loss over all counted targets of all its micro-batches, and the update. */
+static bool due(int64_t interval, int64_t step, int64_t last)
+{
+    return interval > 0 && (step % interval == 0 || step == last);
+}
+
 static void step_compute(Trainer *t)
 {
     Model *m = &t->model;
+    bool watched = due(t->options.grad_stats, t->state.iter + 1, t->options.max_iters);
     t->step.step = t->state.iter;
     t->step.micro = 0;
     t->step.learning_rate = (float)schedule_rate(&t->schedule, t->state.iter);
@@ -47,12 +52,16 @@ static void step_compute(Trainer *t)
     t->step.loss_scale = (float)t->scaler.scale;
     step_state_send(t);
     model_gradients_zero(m);
+    if (watched)
+        grad_stats_begin(&t->grad_stats);
     for (int64_t micro = 0; micro < t->batch.micro_batches; micro++) {
         micro_batch_send(t, micro);
         model_forward_backward(m);
     }
     model_update(m);
     step_state_fetch(t);
+    if (watched)
+        grad_stats_end(&t->grad_stats);
 }
 
 /* Which tensor of this step was the first to be non-finite: each micro-batch once more. */
@@ -87,15 +96,20 @@ static void step_account(Trainer *t)
     s->scaler_good = t->scaler.good;
 }
 
+bool trainer_step(Trainer *t, Error *e)
+{
+    if (!batch_take(t, e))
+        return false;
+    step_compute(t);
+    if (!e->set)
+        step_account(t);
+    return !e->set;
+}
+
 static bool save(Trainer *t, Error *e)
 {
     t->saved_iter = t->state.iter;
     return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta, t->options.keep, e);
-}
-
-static bool due(int64_t interval, int64_t step, int64_t last)
-{
-    return interval > 0 && (step % interval == 0 || step == last);
 }
 
 /* After step state->iter: evaluation, log, sample, checkpoint. */
@@ -124,7 +138,7 @@ static bool between_steps(Trainer *t, LogStep *line, Error *e)
     return !wanted || save(t, e);
 }
 
-static LogStep step_describe(const Trainer *t, double seconds, double waited)
+static LogStep step_describe(Trainer *t, double seconds, double waited)
 {
     double tokens = (double)t->batch.counted;
     LogStep line = {.step = t->state.iter,
@@ -136,8 +150,13 @@ static LogStep step_describe(const Trainer *t, double seconds, double waited)
                     .wait_seconds = waited,
                     .tokens_per_s = tokens / seconds,
                     .loss_scale = t->scaler.dynamic ? (double)t->step.loss_scale : 0,
+                    .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? &t->grad_stats : NULL,
                     .skipped = t->step.nonfinite != 0};
-    line.mfu = line.tokens_per_s * model_flops_per_token(&t->model) / t->gemm_peak;
+    double peak = t->gemm_peak;
+    line.mfu = trainer_mfu(t, line.tokens_per_s);
+    if (t->gemm_peak != peak)
+        printf("The GEMM peak is %.1f GFLOP/s, not the %.1f that were measured while the machine was busy.\n", t->gemm_peak / 1e9,
+               peak / 1e9);
     return line;
 }
 
@@ -147,12 +166,8 @@ static bool train(Trainer *t, Error *e)
     bool first = true;
     while (t->state.iter < o->max_iters && !stop_asked) {
         double start = clock_seconds(), waited = loader_wait_seconds(t->loader);
-        if (!batch_take(t, e))
+        if (!trainer_step(t, e))
             return false;
-        step_compute(t);
-        if (e->set)
-            return false;
-        step_account(t);
         double now = clock_seconds();
         LogStep line = step_describe(t, now - start, loader_wait_seconds(t->loader) - waited);
         Resident resident;

@@ -8,6 +8,7 @@
 #include "data/tokenizer.h"
 #include "model/fit.h"
 #include "train/checkpoint.h"
+#include "train/grad_stats.h"
 #include "train/log.h"
 #include "train/options.h"
 #include "train/scaler.h"
@@ -38,13 +39,15 @@ typedef struct Trainer {
     Schedule schedule;
     TrainState state;
     Scaler scaler;
-    int64_t saved_iter; /* the iteration of the latest checkpoint; -1: there is none */
+    GradStats grad_stats; /* with --grad-stats */
+    int64_t saved_iter;   /* the iteration of the latest checkpoint; -1: there is none */
     Log log;
     double gemm_peak; /* FLOP/s, measured */
 } Trainer;
 
-/* The first two parts of trainer_open, and all that `tally plan` needs. The options in *t are the defaults; trainer_close must
- * follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings describe: with
+/* The first parts of trainer_open, which `tally plan` and `tally bench` use as well. The options in *t are the defaults;
+ * trainer_close must follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings
+ * describe: with
  * --fit it changes them first, to what fits into t->room, which the caller may have filled in; else it is this machine's memory.
  */
 bool trainer_settings(Trainer *t, int argc, char **argv, Error *e);
@@ -56,9 +59,25 @@ bool trainer_fits(const Trainer *t, Error *e);
 /* Says what --fit has chosen, if asked, and prints the plan. */
 void trainer_print_plan(FILE *out, const Trainer *t);
 
-/* Everything up to the first step, from the command line on: data, model, plan, memory, weights, log. Prints the header. */
+/* After trainer_plan: opens the tokens of --data, reads where a resumed run stands, sets the loss scale, and fills in the
+ * settings that depend on others. Without --data there are no tokens: who wants to train puts random ones into t->batch, with
+ * `overfit` set. */
+bool trainer_data(Trainer *t, Error *e);
+
+/* After that: takes the memory and fills it with the weights. What comes next is the first step. */
+bool trainer_begin(Trainer *t, Error *e);
+
+/* Measures t->gemm_peak. trainer_mfu: model FLOPs a second over it, at that speed; at most 1, since a faster step corrects it. */
+bool trainer_measure_peak(Trainer *t, Error *e);
+double trainer_mfu(Trainer *t, double tokens_per_s);
+
+/* All of these, from the command line on, and the log. Prints the plan and the header. */
 bool trainer_open(Trainer *t, int argc, char **argv, Error *e);
 void trainer_close(Trainer *t);
+
+/* One optimizer step on the next data (train.c): the gradient of the mean loss over all counted targets of its micro-batches, the
+ * update, and the counters moved on. What it was is in t->step and t->batch. */
+bool trainer_step(Trainer *t, Error *e);
 
 /* Mean loss over the validation split, as --eval-iters says, in *loss. */
 bool trainer_evaluate(Trainer *t, double *loss, Error *e);

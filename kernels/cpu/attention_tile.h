@@ -220,11 +220,18 @@ ALWAYS_INLINE void row_store(const Tensor *to, int64_t at, const float *row, flo
 /* a0 b0 a1 b1 ...: the lower or upper halves of a and b interleaved. */
 ALWAYS_INLINE void vec_interleave(Vec *low, Vec *high, Vec a, Vec b)
 {
-    VecInt even;
-    for (int l = 0; l < VECTOR; l++)
-        even[l] = l / 2 + l % 2 * VECTOR;
-    *low = __builtin_shuffle(a, b, even);
-    *high = __builtin_shuffle(a, b, even + VECTOR / 2);
+#define FOUR(l) (l), VECTOR + (l), (l) + 1, VECTOR + (l) + 1
+#if defined(__AVX512F__)
+#define LANES(l) FOUR(l), FOUR(l + 2), FOUR(l + 4), FOUR(l + 6)
+#elif defined(__AVX2__)
+#define LANES(l) FOUR(l), FOUR(l + 2)
+#else
+#define LANES(l) FOUR(l)
+#endif
+    *low = __builtin_shufflevector(a, b, LANES(0));
+    *high = __builtin_shufflevector(a, b, LANES(VECTOR / 2));
+#undef FOUR
+#undef LANES
 }
 
 /* x = x' for VECTOR x VECTOR numbers in registers. Interleaving row r with row r + VECTOR/2 rotates the bits of a number's

@@ -30,9 +30,8 @@ static inline void cpu_share(int64_t n, int id, int threads, int64_t *first, int
     *last = *first + each + (id < rest);
 }
 
-/* C [M, N] = A B + bias, or C += A B, by oneDNN with FP32 sums; see gemm.c. A is [M, K] with row stride lda (or [K, M] when
- * transposed), likewise B [K, N]. bias [N], of B's type, or NULL. Each matrix has a type of its own. scratch: gemm_scratch()
- * bytes of the plan's workspace. Failures of the library are recorded in c->error. */
+/* C [M, N] = A B + bias, or C += A B, with FP32 sums. A is [M, K] with row stride lda (or [K, M] when transposed), likewise
+ * B [K, N]. bias [N], of B's type, or NULL. Each matrix has a type of its own. */
 typedef struct Gemm {
     int64_t M, N, K;
     int64_t lda, ldb, ldc;
@@ -40,8 +39,14 @@ typedef struct Gemm {
     bool bias, accumulate;
     DType type_a, type_b, type_c;
 } Gemm;
-void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch);
+
+/* Bytes of workspace that the product of any types takes. */
 size_t gemm_scratch(const Gemm *g, const Target *t);
+
+/* By oneDNN, of types that the target multiplies as they are; see gemm.c, and gemm_widened.c for all others. scratch: that many
+ * bytes, in the workspace. Failures of the library are recorded in c->error. */
+bool gemm_is_native(const Gemm *g, const Target *t);
+void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch);
 
 /* Does this processor multiply BF16 matrices as such (AVX512_BF16 or AMX, through oneDNN)? For Target.bf16_gemm. */
 bool gemm_native_bf16(void);

@@ -10,6 +10,9 @@
 TALLY_OPS(X)
 #undef X
 
+/* The product of matrices of any types; takes gemm_scratch() bytes of the workspace. */
+void CPU(gemm)(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias);
+
 /* Compiled once, in cpu_device.c. */
 void *cpu_memory_take(size_t bytes, const char *what, Error *e);
 void cpu_memory_give(void *p, size_t bytes);

@@ -1,10 +1,10 @@
-/* Matrix products by oneDNN: the only file that knows the library. (The `any`-format weights that its primitives could
- * pack once a step would be a second function here, beside gemm_run.)
+/* Matrix products by oneDNN, of types that the processor multiplies: the only file that knows the library. (The `any`-format
+ * weights that its primitives could pack once a step would be a second function here, beside gemm_run.)
  *
  * A oneDNN primitive is code generated for one shape, one layout and one number of threads. Making it takes about 0.3 ms
  * and running a small one 0.1 ms, so primitives are kept in a table by their Gemm. Scratch is ours ("user" mode): the plan
  * has sized it by gemm_scratch, and gemm_run refuses less. Both are for one thread of control at a time, as is all of a Ctx. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm_blocks.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -174,12 +174,6 @@ static dnnl_status_t product_run(Product *p, void *const data[ARG_COUNT])
     return s ? s : dnnl_stream_wait(stream);
 }
 
-/* Asked for by workspace sizes only: no rows are left for a shorter last chunk. */
-static bool gemm_is_empty(const Gemm *g)
-{
-    return g->M <= 0 || g->N <= 0 || g->K <= 0;
-}
-
 /* oneDNN reads a plain B in place, unless it is transposed or its width is a power of two beyond 256: then it first copies
  * pieces of it to where they lie densely. In place is slow, by half where the rows of B are a multiple of 4 KiB apart and
  * fall on the same few cache sets (3072 floats: the widest matrix of GPT-2). So a wide product is cut into pieces of C's
@@ -219,20 +213,19 @@ static void product_do(Ctx *c, const Gemm *g, void *C, const void *A, const void
                   (long long)g->K, (int)status);
 }
 
-static const void *at_element(const void *p, DType t, int64_t index)
+void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
 {
-    return (const char *)p + (size_t)index * dtype_size(t);
-}
-
-/* A product of three matrices of which the library multiplies each as it is. */
-static void native_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
-{
+    if (gemm_is_empty(g))
+        return;
+    int threads_before = omp_get_max_threads();
+    omp_set_num_threads(c->target.threads);
     for (int64_t at = 0, width; at < g->N; at += width) {
         width = piece_width(g, g->N - at);
         Gemm piece = gemm_piece(g, width);
-        product_do(c, &piece, (void *)at_element(C, g->type_c, at), A, at_element(B, g->type_b, at),
-                   g->bias ? at_element(bias, g->type_b, at) : NULL, scratch); /* a transposed B is not cut: at = 0 */
+        product_do(c, &piece, (void *)gemm_element(C, g->type_c, at), A, gemm_element(B, g->type_b, at),
+                   g->bias ? gemm_element(bias, g->type_b, at) : NULL, scratch); /* a transposed B is not cut: at = 0 */
     }
+    omp_set_num_threads(threads_before);
 }
 
 static size_t native_scratch(const Gemm *g, const Target *t)
@@ -249,11 +242,7 @@ static size_t native_scratch(const Gemm *g, const Target *t)
     return most;
 }
 
-/* ---- Types that the processor does not multiply: FP16, BF16 without AVX512_BF16, mixtures ---------------------------------
- * Blocks of at most BLOCK in each dimension are widened into scratch, multiplied and summed there in FP32, and rounded into C:
- * [A block][B block][C block][bias][the library's own]. */
-
-enum { BLOCK = 2048 };
+/* ---- Which products, and what they need ------------------------------------------------------------------------------- */
 
 bool gemm_native_bf16(void)
 {
@@ -261,113 +250,25 @@ bool gemm_native_bf16(void)
     return (features & needed) == needed;
 }
 
-static bool gemm_is_native(const Gemm *g, const Target *t)
+bool gemm_is_native(const Gemm *g, const Target *t)
 {
     bool f32 = g->type_a == DTYPE_F32 && g->type_b == DTYPE_F32 && g->type_c == DTYPE_F32;
     bool bf16 = g->type_a == DTYPE_BF16 && g->type_b == DTYPE_BF16 && g->type_c != DTYPE_F16;
     return f32 || (bf16 && t->bf16_gemm);
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Floats of a block of rows x width, on whole cache lines. */
-static size_t block_floats(int64_t rows, int64_t width)
-{
-    return ((size_t)(smaller(rows, BLOCK) * smaller(width, BLOCK)) + 15) / 16 * 16;
-}
-
-/* The FP32 product of blocks of M x K and K x N, laid out densely. */
-static Gemm block_product(const Gemm *g, int64_t M, int64_t N, int64_t K, bool accumulate)
-{
-    return (Gemm){.M = M,
-                  .N = N,
-                  .K = K,
-                  .lda = g->transpose_a ? M : K,
-                  .ldb = g->transpose_b ? K : N,
-                  .ldc = N,
-                  .transpose_a = g->transpose_a,
-                  .transpose_b = g->transpose_b,
-                  .bias = g->bias && !accumulate,
-                  .accumulate = accumulate};
-}
-
-/* Between a part of a matrix (rows of `width` numbers, ld apart) and a dense FP32 block. */
-static void block_move(Ctx *c, float *block, const void *matrix, DType type, int64_t ld, int64_t rows, int64_t width, bool widen)
-{
-    for (int64_t r = 0; r < rows; r += ld == width ? rows : 1) {
-        int64_t n = ld == width ? rows * width : width;
-        Tensor wide = tensor_1d(block + r * width, DTYPE_F32, n),
-               part = tensor_1d((void *)at_element(matrix, type, r * ld), type, n);
-        c->device->cast(c, widen ? wide : part, widen ? part : wide);
-    }
-}
-
-static void matrix_block(Ctx *c, float *block, const void *matrix, DType type, int64_t ld, bool transposed, int64_t row,
-                         int64_t column, int64_t rows, int64_t width)
-{
-    const void *corner = at_element(matrix, type, transposed ? column * ld + row : row * ld + column);
-    block_move(c, block, corner, type, ld, transposed ? width : rows, transposed ? rows : width, true);
-}
-
-/* C's block at (m, n), summed over all of K. */
-static void block_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, float *scratch, int64_t m,
-                      int64_t n)
-{
-    int64_t M = smaller(BLOCK, g->M - m), N = smaller(BLOCK, g->N - n);
-    float *a = scratch, *b = a + block_floats(g->M, g->K), *sum = b + block_floats(g->K, g->N);
-    float *wide_bias = sum + block_floats(g->M, g->N), *own = wide_bias + block_floats(1, g->N);
-    const void *corner = at_element(C, g->type_c, m * g->ldc + n);
-    if (g->accumulate)
-        block_move(c, sum, corner, g->type_c, g->ldc, M, N, true);
-    if (g->bias)
-        block_move(c, wide_bias, at_element(bias, g->type_b, n), g->type_b, N, 1, N, true);
-    for (int64_t k = 0; k < g->K; k += BLOCK) {
-        Gemm piece = block_product(g, M, N, smaller(BLOCK, g->K - k), g->accumulate || k > 0);
-        matrix_block(c, a, A, g->type_a, g->lda, g->transpose_a, m, k, M, piece.K);
-        matrix_block(c, b, B, g->type_b, g->ldb, g->transpose_b, k, n, piece.K, N);
-        product_do(c, &piece, sum, a, b, piece.bias ? wide_bias : NULL, own);
-    }
-    block_move(c, sum, corner, g->type_c, g->ldc, M, N, false);
-}
-
-/* Of all block shapes: the inner ones, and those at the far edges. */
+/* Beside the FP32 copies what the neediest block takes: of the inner ones and those at the far edges, first along K or later. */
 static size_t widened_scratch(const Gemm *g, const Target *t)
 {
-    size_t floats = block_floats(g->M, g->K) + block_floats(g->K, g->N) + block_floats(g->M, g->N) + block_floats(1, g->N),
-           most = 0;
+    GemmBlocks b = gemm_blocks(g);
+    size_t most = 0;
     for (int shape = 0; shape < 16; shape++) {
-        int64_t M = shape & 1 ? g->M % BLOCK : smaller(BLOCK, g->M), N = shape & 2 ? g->N % BLOCK : smaller(BLOCK, g->N);
-        int64_t K = shape & 4 ? g->K % BLOCK : smaller(BLOCK, g->K);
-        Gemm piece = block_product(g, M, N, K, shape & 8);
-        dnnl_status_t status;
-        Product *p = gemm_is_empty(&piece) ? NULL : product_find(&piece, t->threads, &status);
-        if (p && p->scratch > most)
-            most = p->scratch;
+        Gemm piece =
+            gemm_block(g, shape & 1 ? g->M % b.M : b.M, shape & 2 ? g->N % b.N : b.N, shape & 4 ? g->K % b.K : b.K, shape & 8);
+        size_t bytes = gemm_scratch(&piece, t);
+        most = bytes > most ? bytes : most;
     }
-    return floats * sizeof(float) + most;
-}
-
-/* ---- The product ----------------------------------------------------------------------------------------------------- */
-
-void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
-{
-    if (gemm_is_empty(g))
-        return;
-    int threads_before = omp_get_max_threads();
-    omp_set_num_threads(c->target.threads);
-    if (gemm_is_native(g, &c->target))
-        native_run(c, g, C, A, B, bias, scratch);
-    else if (c->workspace_bytes < gemm_scratch(g, &c->target))
-        error_set(c->error, "matrix product %lld x %lld x %lld: the plan gave too little workspace, %zu bytes", (long long)g->M,
-                  (long long)g->N, (long long)g->K, c->workspace_bytes);
-    else
-        for (int64_t m = 0; m < g->M; m += BLOCK)
-            for (int64_t n = 0; n < g->N; n += BLOCK)
-                block_run(c, g, C, A, B, bias, scratch, m, n);
-    omp_set_num_threads(threads_before);
+    return b.floats * sizeof(float) + most;
 }
 
 size_t gemm_scratch(const Gemm *g, const Target *t)

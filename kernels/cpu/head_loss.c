@@ -83,7 +83,7 @@ static void losses_add(Ctx *c, Tensor losses)
 static void logits_run(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
     Gemm g = gemm_head_logits(x.shape[0], x.shape[1], wte.shape[0], (GemmTypes){x.dtype, wte.dtype, DTYPE_F32});
-    gemm_run(c, &g, logits.data, x.data, wte.data, NULL, c->workspace);
+    CPU(gemm)(c, &g, logits.data, x.data, wte.data, NULL);
 }
 
 void CPU(head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte)
@@ -127,10 +127,10 @@ void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tens
         for (int64_t n = 0; n < rows; n++)
             loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale, types.act);
         Gemm g = gemm_head_dx(rows, C, Vp, types);
-        gemm_run(c, &g, dx_rows.data, z, wte.data, NULL, c->workspace);
+        CPU(gemm)(c, &g, dx_rows.data, z, wte.data, NULL);
         if (tensor_present(dwte)) {
             g = gemm_head_dwte(rows, C, Vp, types);
-            gemm_run(c, &g, dwte.data, z, x_rows.data, NULL, c->workspace);
+            CPU(gemm)(c, &g, dwte.data, z, x_rows.data, NULL);
         }
     }
     losses_add(c, losses);

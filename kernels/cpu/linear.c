@@ -65,7 +65,7 @@ static void column_sums(Ctx *c, Tensor db, Tensor x)
 void CPU(linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
 {
     Gemm g = gemm_linear_y(x.shape[0], w.shape[0], w.shape[1], tensor_present(b), (GemmTypes){x.dtype, w.dtype, DTYPE_F32});
-    gemm_run(c, &g, y.data, x.data, w.data, b.data, c->workspace);
+    CPU(gemm)(c, &g, y.data, x.data, w.data, b.data);
 }
 
 void CPU(linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
@@ -74,11 +74,11 @@ void CPU(linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Te
     GemmTypes types = {x.dtype, w.dtype, dw.dtype};
     if (tensor_present(dx)) {
         Gemm g = gemm_linear_dx(N, I, O, types);
-        gemm_run(c, &g, dx.data, dy.data, w.data, NULL, c->workspace);
+        CPU(gemm)(c, &g, dx.data, dy.data, w.data, NULL);
     }
     if (tensor_present(dw)) {
         Gemm g = gemm_linear_dw(N, I, O, types);
-        gemm_run(c, &g, dw.data, x.data, dy.data, NULL, c->workspace);
+        CPU(gemm)(c, &g, dw.data, x.data, dy.data, NULL);
     }
     if (tensor_present(db) && workspace_check(c, OP_linear_backward, linear_bias_workspace(N, O, &c->target)))
         column_sums(c, db, dy);
