@@ -25,4 +25,5 @@ hostile="run <b>&\"' of two layers"
 "$tally" train --data data --out-dir "$hostile" --n-layer 2 --n-head 2 --n-embd 32 --block-size 16 --batch-size 4 --threads 1 \
     --max-iters 60 --eval-interval 20 --eval-iters 2 --dropout 0.1 --recompute norm --quiet \
     --prompt '</script><script>window.bad = 1</script><!--' >log
+"$tally" bench amp --model nano --n-layer 2 --batch-size 2 --threads 1 --max-iters 5 --json >"$hostile/bench-amp.json"
 /usr/bin/python3 "$root/tests/report_check.py" "$tally" "$hostile" "$(dirname "$tally")/report"
