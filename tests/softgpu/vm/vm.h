@@ -131,8 +131,10 @@ typedef struct VmKernelInfo {
     const char *error;            /* NULL, or why it cannot be launched: line, text of the PTX                 */
 } VmKernelInfo;
 
-/* NULL when the module has no such entry. Both results live as long as the module. */
-VmKernel *vm_kernel_find(const VmModule *module, const char *name);
+/* A kernel by its name, or the index-th of the module: NULL when there is none. Its body is read at the first call. Both results
+ * live as long as the module. */
+VmKernel *vm_kernel_find(VmModule *module, const char *name);
+VmKernel *vm_kernel_at(VmModule *module, int index);
 const VmKernelInfo *vm_kernel_info(const VmKernel *kernel);
 
 /* A variable of the module. False when there is none. */
