@@ -1,4 +1,4 @@
-#include "arena.h"
+#include "tests/softgpu/vm/arena.h"
 
 #include <stdint.h>
 #include <stdio.h>

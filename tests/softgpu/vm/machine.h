@@ -12,8 +12,8 @@
 
 #include <pthread.h>
 
-#include "arena.h"
-#include "vm.h"
+#include "tests/softgpu/vm/arena.h"
+#include "tests/softgpu/vm/vm.h"
 
 enum {
     LANES = 32,
