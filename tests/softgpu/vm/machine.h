@@ -52,6 +52,9 @@ typedef enum Flow {
     FLOW_BARRIER /* waits for the lanes of the warp, then for other warps of the block   */
 } Flow;
 
+/* FLOW_BARRIER's variants. Operands: output, number of the barrier, threads (0: all), predicate. */
+typedef enum BarrierKind { BARRIER_SYNC, BARRIER_ARRIVE, BARRIER_POPC, BARRIER_AND, BARRIER_OR } BarrierKind;
+
 struct Insn {
     OpFn *run;
     int64_t imm;                    /* the constant part of an address; what else is constant               */
