@@ -114,10 +114,11 @@ static void decode_bar(Decoder *d)
     }
     static const char *const names[] = {"popc", "and", "or"};
     bool reduces = has(d, "red");
-    int kind = reduces ? which(d, names, 3) + BARRIER_POPC : has(d, "arrive") ? BARRIER_ARRIVE : BARRIER_SYNC;
+    int reduction = which(d, names, 3);
+    int kind = reduces ? BARRIER_POPC + reduction : has(d, "arrive") ? BARRIER_ARRIVE : BARRIER_SYNC;
     int at = reduces, inputs = d->n - at - reduces;
     const Operand zero = {.kind = OPERAND_INTEGER};
-    if (kind < 0 || inputs < 1 || inputs > 2) {
+    if ((reduces && reduction < 0) || inputs < 1 || inputs > 2) {
         unknown(d);
         return;
     }

@@ -326,7 +326,7 @@ static void operand_read(Parser *p, Operand *o)
     } else if (strcmp(text, "_") == 0) {
         o->kind = OPERAND_SINK;
         if (accept(p, "|"))
-            operand_read(p, o);
+            o->second = register_find(p, next(p));
     } else if (strcmp(text, "WARP_SZ") == 0) {
         *o = (Operand){.kind = OPERAND_INTEGER, .number = LANES};
     } else if (strcmp(text, "%clock") == 0 || strcmp(text, "%clock64") == 0 || strcmp(text, "%globaltimer") == 0) {
