@@ -296,8 +296,9 @@ struct Block {
     const VmKernel *kernel;
     Counter *counters;
     uint8_t *shared;
-    uint8_t *shared_valid; /* 1 for each byte that belongs to a variable */
-    SharedCell *cells;     /* check */
+    const SharedVariable *last_shared; /* the variable of the last access: usually the next one's too */
+    SharedVariable dynamic;            /* dynamic shared memory, as if it were one */
+    SharedCell *cells;                 /* check */
     uint32_t shared_bytes;
     uint32_t index[3], number;
     Warp *warps;
