@@ -52,7 +52,8 @@ static inline HOST_DEVICE Philox philox4x32_10(uint32_t c0, uint32_t c1, uint32_
 }
 
 /* The key of one stream. Streams that differ in any argument are independent. */
-static inline HOST_DEVICE RandomKey random_key(uint64_t seed, RandomPurpose purpose, uint32_t layer, uint64_t step, uint32_t micro)
+static inline HOST_DEVICE RandomKey random_key(uint64_t seed, RandomPurpose purpose, uint32_t layer, uint64_t step,
+                                               uint32_t micro)
 {
     Philox p = philox4x32_10((uint32_t)step, (uint32_t)(step >> 32) ^ (micro << 8), layer, (uint32_t)purpose, (uint32_t)seed,
                              (uint32_t)(seed >> 32));

@@ -32,6 +32,7 @@ typedef struct Target {
     int capability;     /* of a GPU: 10 x major + minor, 80 for an A100; else 0          */
     int sm_count;       /* its multiprocessors; decides the number of partial sums       */
     size_t total_bytes; /* memory of the device                                          */
+    size_t free_bytes;  /* of a GPU: what of it was free when the device was opened      */
     char name[64];      /* for people: "Intel Xeon ..., 2 threads, AVX-512"              */
 } Target;
 
@@ -275,9 +276,14 @@ struct Device {
  * lower one. Returns NULL after recording an error (a higher one than the processor has). */
 const Device *cpu_device(Target *target, int threads, Error *e);
 
-/* GPU number `index` as CUDA counts them; fills *target. Returns NULL after recording why there is none: no driver, no GPU, a GPU
- * that this build has no code for, a build without CUDA. One GPU at a time is used by a process. */
+/* GPU number `index` as CUDA counts them; fills in *target what is the GPU's, and leaves .threads, those of the host, as they
+ * are. Returns NULL after recording why there is none: no driver, no GPU, one that this build has no code for, a build without
+ * CUDA. A process uses one GPU. */
 const Device *cuda_device(Target *target, int index, Error *e);
+
+/* The device of that name, "cpu", "cuda" or "cuda:N", with `threads` threads of the host (0: one per core); fills *target.
+ * Returns NULL after recording an error. */
+const Device *device_open(const char *name, int threads, Target *target, Error *e);
 
 /* The device that only records. The target is whatever the plan is for. */
 const Device *dry_device(void);

@@ -65,7 +65,7 @@ static bool bench_run(Bench *b, Error *e)
     TrainOptions *o = &b->options;
     ModelConfig config;
     Target target;
-    const Device *device = cpu_device(&target, (int)o->threads, e);
+    const Device *device = device_open(o->device, (int)o->threads, &target, e);
     if (!device || !model_config_preset(o->model, &config, e))
         return false;
     config.block_size = o->block_size ? o->block_size : config.block_size;

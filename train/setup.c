@@ -97,7 +97,7 @@ bool trainer_plan(Trainer *t, Error *e)
     ModelConfig config;
     ModelRun run;
     Target target;
-    t->device = cpu_device(&target, (int)o->threads, e);
+    t->device = device_open(o->device, (int)o->threads, &target, e);
     if (!t->device || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
         return false;
     if (t->room.bytes <= 0)

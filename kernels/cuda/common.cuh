@@ -48,6 +48,18 @@ template <class F> static inline void with_type(DType dtype, F f)
         f(__half());
 }
 
+/* Elements that a thread takes of a type: 128 bits. f(Width<4>()) or f(Width<8>()). */
+template <int N> struct Width {
+    static constexpr int value = N;
+};
+template <class F> static inline void with_width(DType dtype, F f)
+{
+    if (dtype == DTYPE_F32)
+        f(Width<4>());
+    else
+        f(Width<8>());
+}
+
 /* ---- Numbers of any type ------------------------------------------------------------------------------------------- */
 
 /* What a kernel needs to know of a tensor. data is NULL when it is absent. */
@@ -236,6 +248,24 @@ static __device__ __forceinline__ Floats<N> store_rounded(Elements t, int64_t at
     return widen<N>(w, t.dtype);
 }
 
+/* One element. */
+static __device__ __forceinline__ float load_one(Elements t, int64_t at)
+{
+    if (t.dtype == DTYPE_F32)
+        return ((const float *)t.data)[at];
+    return t.dtype == DTYPE_BF16 ? to_float(((const __nv_bfloat16 *)t.data)[at]) : to_float(((const __half *)t.data)[at]);
+}
+
+static __device__ __forceinline__ void store_one(Elements t, int64_t at, float x)
+{
+    if (t.dtype == DTYPE_F32)
+        ((float *)t.data)[at] = x;
+    else if (t.dtype == DTYPE_BF16)
+        ((__nv_bfloat16 *)t.data)[at] = from_float<__nv_bfloat16>(x);
+    else
+        ((__half *)t.data)[at] = from_float<__half>(x);
+}
+
 /* ---- Reductions ----------------------------------------------------------------------------------------------------
  * By a fixed tree, so that the bits do not depend on the order in which warps run. Every lane gets the result. */
 
@@ -301,21 +331,22 @@ static __device__ __forceinline__ float dropout_value(float x, uint32_t bits, co
     return bits >= d.threshold ? x * d.scale : 0.0f;
 }
 
-/* The random words of elements index .. index+N-1. Four of them come from one block of Philox when the index is a multiple of 4.
- */
+/* The random words of elements index .. index+N-1. A block of Philox has those of four elements from a multiple of 4 on; words
+ * are picked by comparing, since an index would put the blocks into memory. */
 template <int N> static __device__ __forceinline__ Words<N> random_words(RandomKey key, int64_t index)
 {
+    Words<N + 4> all;
     Words<N> w;
+    int skip = (int)(index & 3);
 #pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        if (index % 4 == 0) {
-            Philox p = random_block(key, (uint64_t)(index + i) >> 2);
-            for (int k = 0; k < 4; k++)
-                w.word[i + k] = p.word[k];
-        } else {
-            for (int k = 0; k < 4; k++)
-                w.word[i + k] = random_bits(key, (uint64_t)(index + i + k));
-        }
+    for (int i = 0; i < N + 4; i += 4) {
+        Philox p = i < N || skip ? random_block(key, ((uint64_t)index >> 2) + i / 4) : Philox{};
+        all.word[i] = p.word[0], all.word[i + 1] = p.word[1], all.word[i + 2] = p.word[2], all.word[i + 3] = p.word[3];
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint32_t low = skip & 1 ? all.word[i + 1] : all.word[i], high = skip & 1 ? all.word[i + 3] : all.word[i + 2];
+        w.word[i] = skip & 2 ? high : low;
     }
     return w;
 }

@@ -21,12 +21,33 @@ TALLY_OPS(X)
  * and the runtime's own words. */
 bool cuda_check(Ctx *c, OpId op, int status, const char *what);
 
+/* Column sums are made by groups of rows: so many that with a block for each 128 columns every multiprocessor has work. */
+static inline int64_t cuda_column_groups(const Target *t)
+{
+    return t->sm_count > 0 ? t->sm_count : 64;
+}
+
+/* The gradient of a row of logits is written over it, in the type of the activations: its rows stay as far apart, in elements of
+ * that type, as the FP32 ones are. */
+static inline int64_t cuda_dlogits_stride(int64_t Vp, DType act)
+{
+    return Vp * (int64_t)(sizeof(float) / dtype_size(act));
+}
+
+/* db [width] += column sums of x [rows, width]. Scratch: cuda_linear_bias_workspace. */
+void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x);
+
+/* cudaSuccess, or why the kernels of this build cannot run on the present GPU: no code for it. */
+int cuda_code_status(void);
+
 /* Is the workspace at least `need` bytes? Records an error when the plan gave less. */
 static inline bool cuda_workspace_check(Ctx *c, OpId op, size_t need)
 {
     return c->workspace_bytes >= need || error_set(c->error, "%s (layer %d): needs %zu bytes of workspace, the plan gave %zu",
                                                    op_name(op), c->layer, need, c->workspace_bytes);
 }
+
+enum { CUDA_GRAD_NORM_PIECE = 65536 }; /* elements that a partial sum of grad_norm covers */
 
 /* Bytes of scratch on a target of kind DEVICE_CUDA: what the functions of the same names in kernels/device.h return there. */
 size_t cuda_embedding_backward_workspace(int64_t N, int64_t Vp, const Target *t);
