@@ -51,7 +51,7 @@ static void warps_get(Block *b)
         constants_fill(k, w->registers);
         if (k->info.local_bytes > 0)
             w->local = host_get(LANES, k->info.local_bytes);
-        memcpy(w->nudge, nudge, sizeof w->nudge);
+        EACH w->nudge[l] = nudge[l & 1];
     }
 }
 

@@ -261,7 +261,7 @@ struct Warp {
     const Insn *barrier; /* waiting there, or NULL                                       */
     uint8_t *local;      /* 32 frames of local_bytes                                     */
     uint64_t steps;
-    float nudge[2]; /* what approximate results are multiplied with, even and odd lanes */
+    float nudge[LANES]; /* what approximate results are multiplied with */
 
     PendingCopy *copies; /* in order of issue */
     int n_copies, max_copies;
