@@ -30,12 +30,13 @@ ISA_FLAGS_v3    := -march=x86-64-v3 -mtune=haswell
 ISA_FLAGS_v4    := -march=x86-64-v4 -mprefer-vector-width=512
 
 # nvcc, when it is found, adds the cuda device: machine code for CUDA_ARCHS, and PTX that the driver of a newer GPU translates.
-# `make NVCC=` builds without it. Sanitized builds are without: the sanitizers do not know the driver's memory.
+# `make NVCC=` builds without it. Sanitized builds are without: the sanitizers do not know the driver's memory. What ptxas says of
+# each kernel is kept for tests/registers.sh.
 NVCC       ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS ?= 80
 CUDA_HOME  := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC)))))
 CUDA       := $(if $(SANITIZE),,$(CUDA_HOME))
-NVCC_FLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -Wall,-Wno-unknown-pragmas,-fno-exceptions \
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -I. -Xptxas -v -Xcompiler -Wall,-Wno-unknown-pragmas,-fno-exceptions \
               $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
               -gencode arch=compute_80,code=compute_80
 CUDA_LIBS  := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublasLt -lcudart)
@@ -89,7 +90,8 @@ $(foreach isa,$(ISAS),$(eval $(call per_isa,$(isa))))
 $(OUT)/%.cu.o: %.cu $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call SHOW,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $< 2>$(@:.o=.log) || { cat $(@:.o=.log); exit 1; }
+	@grep -A3 warning $(@:.o=.log) || true
 
 # Debian's toolkit has its headers where the compiler looks anyway.
 $(OUT)/kernels/cuda/%.o: private CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include)

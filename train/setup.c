@@ -97,8 +97,11 @@ bool trainer_plan(Trainer *t, Error *e)
     ModelConfig config;
     ModelRun run;
     Target target;
-    t->device = device_open(o->device, (int)o->threads, &target, e);
-    if (!t->device || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
+    if (t->card.kind == DEVICE_CUDA)
+        target = t->card;
+    else
+        t->device = device_open(o->device, (int)o->threads, &target, e);
+    if (e->set || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
         return false;
     if (t->room.bytes <= 0)
         t->room = room_here(&target, o->mem_cap);

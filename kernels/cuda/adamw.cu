@@ -58,7 +58,7 @@ static __device__ __forceinline__ void store_random(Elements t, int64_t at, int6
     put<N>(t, at, end, rounded);
 }
 
-static __global__ void __launch_bounds__(THREADS) update_kernel(const __grid_constant__ Update u)
+static __global__ void __launch_bounds__(THREADS) adamw_kernel(const __grid_constant__ Update u)
 {
     __shared__ Factors f;
     int64_t block_first = u.first + (int64_t)blockIdx.x * THREADS * N, at = block_first + threadIdx.x * N;
@@ -118,7 +118,7 @@ extern "C" void cuda_adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, 
     u.state = c->state;
     for (int next = 0; u.end < n;) {
         next = launch_next(&u, adam, next, n);
-        update_kernel<<<(unsigned)blocks_of(u.end - u.first, THREADS * N), THREADS, 0, stream_of(c)>>>(u);
+        adamw_kernel<<<(unsigned)blocks_of(u.end - u.first, THREADS * N), THREADS, 0, stream_of(c)>>>(u);
         if (!launch_check(c, OP_adamw))
             return;
     }

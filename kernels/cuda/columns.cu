@@ -4,7 +4,7 @@
 enum { N = 4, THREADS = COLUMN_WARPS * WARP };
 
 /* Block (s, g): N columns a lane from slice s on; each warp every so many rows of x. */
-static __global__ void __launch_bounds__(THREADS) groups_kernel(float *partial, Elements x, int64_t rows, int64_t width)
+static __global__ void __launch_bounds__(THREADS) column_groups_kernel(float *partial, Elements x, int64_t rows, int64_t width)
 {
     int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x % WARP * N;
     Floats<N> sum = {};
@@ -19,7 +19,7 @@ static __global__ void __launch_bounds__(THREADS) groups_kernel(float *partial, 
 
 /* A lane a column; each warp a part of the groups. */
 static __global__ void __launch_bounds__(THREADS)
-    groups_add_kernel(Elements sums, const float *partial, int64_t groups, int64_t stride, int64_t width)
+    column_groups_add_kernel(Elements sums, const float *partial, int64_t groups, int64_t stride, int64_t width)
 {
     __shared__ float part[COLUMN_WARPS][WARP];
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -42,7 +42,7 @@ void column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64
     if (!tensor_present(sums))
         return;
     int64_t width = tensor_count(sums);
-    groups_add_kernel<<<(unsigned)blocks_of(width, WARP), THREADS, 0, stream_of(c)>>>(
+    column_groups_add_kernel<<<(unsigned)blocks_of(width, WARP), THREADS, 0, stream_of(c)>>>(
         elements(sums), partial, cuda_column_groups(&c->target), stride, width);
     launch_check(c, op);
 }
@@ -54,7 +54,7 @@ extern "C" void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x)
     if (!cuda_workspace_check(c, op, cuda_linear_bias_workspace(rows, width, &c->target)))
         return;
     dim3 grid((unsigned)blocks_of(width, COLUMNS), (unsigned)cuda_column_groups(&c->target));
-    groups_kernel<<<grid, THREADS, 0, stream_of(c)>>>(partial, elements(x), rows, width);
+    column_groups_kernel<<<grid, THREADS, 0, stream_of(c)>>>(partial, elements(x), rows, width);
     if (launch_check(c, op))
         column_groups_add(c, op, db, partial, width);
 }

@@ -15,8 +15,8 @@ enum { N = 4, THREADS = 256, WARPS = THREADS / WARP, SLICE = WARP * N };
 
 /* A block a row. */
 static __global__ void __launch_bounds__(THREADS)
-    forward_kernel(Elements x, const int32_t *tokens, Elements wte, Elements wpe, int64_t first, int64_t T, int64_t C, int64_t Vp,
-                   DropoutPlace drop, const StepState *state)
+    embedding_forward_kernel(Elements x, const int32_t *tokens, Elements wte, Elements wpe, int64_t first, int64_t T, int64_t C,
+                             int64_t Vp, DropoutPlace drop, const StepState *state)
 {
     int64_t n = blockIdx.x, id = tokens[n], position = first + n % T;
     bool known = id >= 0 && id < Vp;
@@ -37,16 +37,17 @@ extern "C" void cuda_embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor w
 {
     int64_t rows = x.shape[0], C = x.shape[1];
     unsigned threads = (unsigned)(C < THREADS * N ? blocks_of(C, SLICE) * WARP : THREADS);
-    forward_kernel<<<(unsigned)rows, threads, 0, stream_of(c)>>>(elements(x), (const int32_t *)tokens.data, elements(wte),
-                                                                 elements(wpe), first, tokens.shape[1], C, wte.shape[0],
-                                                                 dropout_place(drop), c->state);
+    embedding_forward_kernel<<<(unsigned)rows, threads, 0, stream_of(c)>>>(elements(x), (const int32_t *)tokens.data,
+                                                                           elements(wte), elements(wpe), first, tokens.shape[1],
+                                                                           C, wte.shape[0], dropout_place(drop), c->state);
     launch_check(c, OP_embedding_forward);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------------------ */
 
 /* is_first[n] = has no row before n the same token? A warp a row, looking back from it. */
-static __global__ void __launch_bounds__(THREADS) first_rows_kernel(int32_t *is_first, const int32_t *tokens, int64_t rows)
+static __global__ void __launch_bounds__(THREADS)
+    embedding_first_rows_kernel(int32_t *is_first, const int32_t *tokens, int64_t rows)
 {
     int lane = threadIdx.x % WARP;
     int64_t n = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -90,8 +91,8 @@ static __device__ __forceinline__ Floats<N> token_sum(Elements dx, const int32_t
 
 /* dwte[token] += its rows of dx. Block (n, s): the token of row n, channels of slice s; nothing unless n is the token's first. */
 static __global__ void __launch_bounds__(THREADS)
-    token_kernel(Elements dwte, Elements dx, const int32_t *tokens, const int32_t *is_first, int64_t rows, int64_t C, int64_t Vp,
-                 DropoutPlace drop, const StepState *state)
+    embedding_token_kernel(Elements dwte, Elements dx, const int32_t *tokens, const int32_t *is_first, int64_t rows, int64_t C,
+                           int64_t Vp, DropoutPlace drop, const StepState *state)
 {
     __shared__ Floats<N> part[WARPS][WARP];
     int64_t n = blockIdx.x, i = (int64_t)blockIdx.y * SLICE + threadIdx.x % WARP * N;
@@ -112,8 +113,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* dwpe[t] += rows t, t + T, ... of dx. Block (t, s): position t, channels of slice s of this many threads. */
-static __global__ void __launch_bounds__(WARP)
-    position_kernel(Elements dwpe, Elements dx, int64_t rows, int64_t T, int64_t C, DropoutPlace drop, const StepState *state)
+static __global__ void __launch_bounds__(WARP) embedding_position_kernel(Elements dwpe, Elements dx, int64_t rows, int64_t T,
+                                                                         int64_t C, DropoutPlace drop, const StepState *state)
 {
     int64_t t = blockIdx.x, i = (int64_t)blockIdx.y * SLICE + threadIdx.x * N;
     if (i >= C)
@@ -134,12 +135,12 @@ extern "C" void cuda_embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor
     if (!cuda_workspace_check(c, OP_embedding_backward, cuda_embedding_backward_workspace(rows, Vp, &c->target)))
         return;
     if (tensor_present(dwte)) {
-        first_rows_kernel<<<(unsigned)blocks_of(rows, WARPS), THREADS, 0, stream_of(c)>>>(is_first, ids, rows);
-        token_kernel<<<dim3((unsigned)rows, slices), THREADS, 0, stream_of(c)>>>(elements(dwte), elements(dx), ids, is_first,
-                                                                                 rows, C, Vp, dropout_place(drop), c->state);
+        embedding_first_rows_kernel<<<(unsigned)blocks_of(rows, WARPS), THREADS, 0, stream_of(c)>>>(is_first, ids, rows);
+        embedding_token_kernel<<<dim3((unsigned)rows, slices), THREADS, 0, stream_of(c)>>>(
+            elements(dwte), elements(dx), ids, is_first, rows, C, Vp, dropout_place(drop), c->state);
     }
     if (tensor_present(dwpe))
-        position_kernel<<<dim3((unsigned)T, slices), WARP, 0, stream_of(c)>>>(elements(dwpe), elements(dx), rows, T, C,
-                                                                              dropout_place(drop), c->state);
+        embedding_position_kernel<<<dim3((unsigned)T, slices), WARP, 0, stream_of(c)>>>(elements(dwpe), elements(dx), rows, T, C,
+                                                                                        dropout_place(drop), c->state);
     launch_check(c, OP_embedding_backward);
 }

@@ -7,7 +7,7 @@
 
 enum { N = 4, THREADS = 256 };
 
-static __global__ void __launch_bounds__(THREADS) pieces_kernel(double *partial, Elements g, int64_t n)
+static __global__ void __launch_bounds__(THREADS) grad_norm_pieces_kernel(double *partial, Elements g, int64_t n)
 {
     int64_t begin = (int64_t)blockIdx.x * CUDA_GRAD_NORM_PIECE, rest = n - begin;
     int64_t end = begin + (rest < CUDA_GRAD_NORM_PIECE ? rest : CUDA_GRAD_NORM_PIECE);
@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(THREADS) pieces_kernel(double *partial,
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    finish_kernel(StepState *s, const double *partial, int64_t pieces, float clip, double beta1, double beta2)
+    grad_norm_finish_kernel(StepState *s, const double *partial, int64_t pieces, float clip, double beta1, double beta2)
 {
     double sum = 0;
     for (int64_t p = threadIdx.x; p < pieces; p += THREADS)
@@ -50,7 +50,7 @@ extern "C" void cuda_grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *ad
     if (!cuda_workspace_check(c, OP_grad_norm, cuda_grad_norm_workspace(n, &c->target)))
         return;
     if (pieces)
-        pieces_kernel<<<(unsigned)pieces, THREADS, 0, stream_of(c)>>>(partial, elements(grads), n);
-    finish_kernel<<<1, THREADS, 0, stream_of(c)>>>(c->state, partial, pieces, clip, adam->beta1, adam->beta2);
+        grad_norm_pieces_kernel<<<(unsigned)pieces, THREADS, 0, stream_of(c)>>>(partial, elements(grads), n);
+    grad_norm_finish_kernel<<<1, THREADS, 0, stream_of(c)>>>(c->state, partial, pieces, clip, adam->beta1, adam->beta2);
     launch_check(c, OP_grad_norm);
 }

@@ -82,7 +82,7 @@ static __device__ SoftSum row_loss(const Rows &a, const float *z, int32_t target
     return s;
 }
 
-static __global__ void __launch_bounds__(THREADS) loss_kernel(Rows a)
+static __global__ void __launch_bounds__(THREADS) head_loss_kernel(Rows a)
 {
     int32_t target = a.targets[blockIdx.x];
     if (target != -1)
@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(THREADS) loss_kernel(Rows a)
         a.losses[blockIdx.x] = 0;
 }
 
-static __global__ void __launch_bounds__(THREADS) gradient_kernel(Rows a)
+static __global__ void __launch_bounds__(THREADS) head_gradient_kernel(Rows a)
 {
     int32_t target = a.targets[blockIdx.x];
     float *z = a.logits + blockIdx.x * a.Vp;
@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(THREADS) gradient_kernel(Rows a)
 }
 
 /* state->loss_sum += the losses, in double: one block, by a fixed tree. */
-static __global__ void __launch_bounds__(SUM_THREADS) losses_add_kernel(StepState *state, const float *losses, int64_t rows)
+static __global__ void __launch_bounds__(SUM_THREADS) head_losses_add_kernel(StepState *state, const float *losses, int64_t rows)
 {
     double sum = 0;
     for (int64_t n = threadIdx.x; n < rows; n += SUM_THREADS)
@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(SUM_THREADS) losses_add_kernel(StepStat
 
 static void losses_add(Ctx *c, OpId op, Tensor losses)
 {
-    losses_add_kernel<<<1, SUM_THREADS, 0, stream_of(c)>>>(c->state, (const float *)losses.data, losses.shape[0]);
+    head_losses_add_kernel<<<1, SUM_THREADS, 0, stream_of(c)>>>(c->state, (const float *)losses.data, losses.shape[0]);
     launch_check(c, op);
 }
 
@@ -168,7 +168,7 @@ extern "C" void cuda_head_loss_forward(Ctx *c, Tensor losses, Tensor x, Tensor w
     for (int64_t first = 0; first < n && !c->error->set; first += R) {
         int64_t rows = n - first < R ? n - first : R;
         logits_make(c, op, logits, tensor_slice_rows(x, first, rows), wte);
-        loss_kernel<<<(unsigned)rows, THREADS, 0, stream_of(c)>>>(rows_of(c, first, losses, logits, targets, V, DTYPE_F32));
+        head_loss_kernel<<<(unsigned)rows, THREADS, 0, stream_of(c)>>>(rows_of(c, first, losses, logits, targets, V, DTYPE_F32));
         launch_check(c, op);
     }
     losses_add(c, op, losses);
@@ -195,7 +195,8 @@ extern "C" void cuda_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor l
         int64_t rows = n - first < R ? n - first : R;
         Tensor x_rows = tensor_slice_rows(x, first, rows);
         logits_make(c, op, logits, x_rows, wte);
-        gradient_kernel<<<(unsigned)rows, THREADS, 0, stream_of(c)>>>(rows_of(c, first, losses, logits, targets, V, x.dtype));
+        head_gradient_kernel<<<(unsigned)rows, THREADS, 0, stream_of(c)>>>(
+            rows_of(c, first, losses, logits, targets, V, x.dtype));
         if (launch_check(c, op))
             products(c, tensor_slice_rows(dx, first, rows), dwte, x_rows, wte, logits);
     }

@@ -39,7 +39,7 @@ static __device__ __forceinline__ Floats<N> residual(const NormForward &a, int64
     return store_rounded<N>(a.x_out, at, end, sum);
 }
 
-static __global__ void __launch_bounds__(THREADS) forward_kernel(NormForward a)
+static __global__ void __launch_bounds__(THREADS) norm_forward_kernel(NormForward a)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (row >= a.rows)
@@ -78,7 +78,7 @@ static __global__ void __launch_bounds__(THREADS) forward_kernel(NormForward a)
 
 static void forward_launch(Ctx *c, OpId op, const NormForward &a)
 {
-    forward_kernel<<<(unsigned)blocks_of(a.rows, WARPS), THREADS, 0, stream_of(c)>>>(a);
+    norm_forward_kernel<<<(unsigned)blocks_of(a.rows, WARPS), THREADS, 0, stream_of(c)>>>(a);
     launch_check(c, op);
 }
 
@@ -130,7 +130,7 @@ static __device__ __forceinline__ void dx_write(const NormBackward &a, int64_t b
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 4) dx_kernel(NormBackward a)
+static __global__ void __launch_bounds__(THREADS, 4) norm_dx_kernel(NormBackward a)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (row >= a.rows)
@@ -152,7 +152,7 @@ static __global__ void __launch_bounds__(THREADS, 4) dx_kernel(NormBackward a)
 }
 
 /* Block (s, g): N columns a lane from slice s on; each warp every so many rows. */
-static __global__ void __launch_bounds__(COLUMN_WARPS *WARP) dw_kernel(NormBackward a)
+static __global__ void __launch_bounds__(COLUMN_WARPS *WARP) norm_dw_kernel(NormBackward a)
 {
     int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x % WARP * N;
     Floats<N> dw = {}, db = {};
@@ -194,9 +194,9 @@ extern "C" void cuda_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, T
     if (!cuda_workspace_check(c, op, cuda_norm_workspace(C, &c->target)))
         return;
     if (sums)
-        dw_kernel<<<dim3((unsigned)blocks_of(C, COLUMNS), (unsigned)cuda_column_groups(&c->target)), COLUMN_WARPS * WARP, 0,
-                    stream_of(c)>>>(a);
-    dx_kernel<<<(unsigned)blocks_of(rows, WARPS), THREADS, 0, stream_of(c)>>>(a);
+        norm_dw_kernel<<<dim3((unsigned)blocks_of(C, COLUMNS), (unsigned)cuda_column_groups(&c->target)), COLUMN_WARPS * WARP, 0,
+                         stream_of(c)>>>(a);
+    norm_dx_kernel<<<(unsigned)blocks_of(rows, WARPS), THREADS, 0, stream_of(c)>>>(a);
     if (launch_check(c, op) && sums) {
         column_groups_add(c, op, dw, partial, 2 * C);
         column_groups_add(c, op, db, partial + C, 2 * C);
