@@ -34,6 +34,7 @@ typedef struct Target {
     size_t total_bytes; /* memory of the device                                          */
     size_t free_bytes;  /* of a GPU: what of it was free when the device was opened      */
     char name[64];      /* for people: "Intel Xeon ..., 2 threads, AVX-512"              */
+    char note[192];     /* why this is the CPU, where a GPU was looked for; else ""      */
 } Target;
 
 /* All that changes from step to step. It lives in device memory: a captured sequence of launches stays valid, and no
@@ -281,8 +282,8 @@ const Device *cpu_device(Target *target, int threads, Error *e);
  * CUDA. A process uses one GPU. */
 const Device *cuda_device(Target *target, int index, Error *e);
 
-/* The device of that name, "cpu", "cuda" or "cuda:N", with `threads` threads of the host (0: one per core); fills *target.
- * Returns NULL after recording an error. */
+/* The device of that name, "cpu", "cuda" (GPU 0), "cuda:N", or "auto": GPU 0, or the CPU and target->note says why; with
+ * `threads` threads of the host (0: one per core); fills *target. Returns NULL after recording an error. */
 const Device *device_open(const char *name, int threads, Target *target, Error *e);
 
 /* The device that only records. The target is whatever the plan is for. */

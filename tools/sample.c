@@ -30,7 +30,7 @@ static const struct argp_option options[] = {
     {"seed", KEY_SEED, "N", 0, "default 1337", 0},
     {"num-samples", KEY_SAMPLES, "N", 0, "default 1", 0},
     {"max-new-tokens", KEY_TOKENS, "N", 0, "tokens of each; default 500", 0},
-    {"device", KEY_DEVICE, "NAME", 0, "cpu (the default), cuda (the first GPU) or cuda:N", 0},
+    {"device", KEY_DEVICE, "NAME", 0, "cuda (the first GPU), cuda:N or cpu; default auto: cuda, or cpu where there is no GPU", 0},
     {"threads", KEY_THREADS, "N", 0, "default: one per core", 0},
     {"tokenizer", KEY_TOKENIZER, "WHERE", 0, "`byte`, a folder with a meta.json, or such a file; default: the checkpoint's", 0},
     {0},
@@ -212,7 +212,7 @@ int sample_main(int argc, char **argv)
     Model m;
     memset(&m, 0, sizeof m);
     SampleOptions o = {.dir = "out",
-                       .device = "cpu",
+                       .device = "auto",
                        .prompt = "\n",
                        .samples = 1,
                        .e = &e,

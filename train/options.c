@@ -115,7 +115,7 @@ static const OptionRow table[] = {
     INT(keep, 1, 1 << 20, "checkpoints to keep, beside the best"),
     FLAG(overfit, "train on the first micro-batches again and again: the loss must go to 0"),
     HEADING("Machine:"),
-    TEXT(device, "NAME", "cpu, cuda (the first GPU) or cuda:N"),
+    TEXT(device, "NAME", "cuda (the first GPU), cuda:N, cpu; auto: cuda, or cpu where there is no GPU"),
     INT(threads, 0, 4096, "threads; 0: one per core"),
     INT(seed, 0, INT64_MAX, "of weights, data order, dropout and samples"),
     {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
@@ -134,7 +134,7 @@ enum { ROWS = sizeof table / sizeof *table, KEY_BASE = 1000 };
 TrainOptions train_options_default(void)
 {
     TrainOptions o = {
-        .device = "cpu",
+        .device = "auto",
         .precision = "fp32",
         .recompute = "none",
         .schedule = "cosine",

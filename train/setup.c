@@ -287,6 +287,8 @@ static void header_print(const Trainer *t)
     const ModelConfig *f = &t->model.config;
     BytesText total;
     printf("It fits: %s taken.\n", bytes_text(total, (double)plan_total_bytes(&t->model.plan)));
+    if (t->model.ctx.target.note[0])
+        printf("On the CPU: %s\n", t->model.ctx.target.note);
     precision_print(t);
     printf("Model: %lld layers, %lld heads, %lld channels, context %lld, vocabulary %lld, dropout %g%s\n", (long long)f->n_layer,
            (long long)f->n_head, (long long)f->n_embd, (long long)f->block_size, (long long)f->vocab_size, f->dropout,

@@ -50,14 +50,13 @@ static bool absence_explain(cudaError_t status, Error *e)
     int driver = 0;
     cudaDriverGetVersion(&driver);
     if (status == cudaErrorInsufficientDriver && driver > 0)
-        return error_usage(
-            e, "device: the NVIDIA driver knows CUDA %d.%d, and this build needs %d.%d: update it, or say --device cpu",
-            driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return error_usage(e, "the NVIDIA driver knows CUDA %d.%d, and this build needs %d.%d: update it", driver / 1000,
+                           driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     if (status == cudaErrorInsufficientDriver)
-        return error_usage(e, "device: there is no NVIDIA driver on this machine, so no GPU can be used: say --device cpu");
+        return error_usage(e, "there is no NVIDIA driver on this machine");
     if (status == cudaErrorNoDevice)
-        return error_usage(e, "device: the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES may hide it): say --device cpu");
-    return error_usage(e, "device: CUDA does not start: %s: say --device cpu", cudaGetErrorString(status));
+        return error_usage(e, "the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES may hide it)");
+    return error_usage(e, "CUDA does not start: %s", cudaGetErrorString(status));
 }
 
 static bool target_read(Target *t, int index, Error *e)
@@ -69,7 +68,7 @@ static bool target_read(Target *t, int index, Error *e)
     if (!status)
         status = cudaMemGetInfo(&t->free_bytes, &t->total_bytes);
     if (status)
-        return error_set(e, "device: GPU %d does not answer: %s", index, cudaGetErrorString(status));
+        return error_set(e, "GPU %d does not answer: %s", index, cudaGetErrorString(status));
     t->kind = DEVICE_CUDA;
     t->capability = p.major * 10 + p.minor;
     t->bf16_gemm = t->capability >= 80;
@@ -97,15 +96,14 @@ const Device *cuda_device(Target *target, int index, Error *e)
         return NULL;
     }
     if (index < 0 || index >= count) {
-        error_usage(e, "device: cuda:%d: there %s %d GPU%s, numbered from 0", index, count == 1 ? "is" : "are", count,
-                    count == 1 ? "" : "s");
+        error_usage(e, "there is no GPU %d: there %s %d, numbered from 0", index, count == 1 ? "is" : "are", count);
         return NULL;
     }
     if (!target_read(target, index, e))
         return NULL;
     if ((status = cuda_code_status())) {
-        error_usage(e, "device: this build has no code for %s (%s): build with CUDA_ARCHS=%d, or say --device cpu", target->name,
-                    cudaGetErrorString(status), target->capability);
+        error_usage(e, "this build has no code for %s (%s): build with CUDA_ARCHS=%d", target->name, cudaGetErrorString(status),
+                    target->capability);
         return NULL;
     }
     return &device;
