@@ -160,6 +160,8 @@ $(OUT)/fuzz/%.o: %.c | $(OUT)/found-build $(OUT)/found-fuzz
 	$(call SHOW,CC  )
 	$(Q)$(FUZZ_CC) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
 
+include tests/softgpu/softgpu.mk
+
 check: ## Unit and golden tests and a short run end to end: under 5 minutes
 	@CC='$(CC)' tools/deps.sh install build test
 	+@$(MAKE) $(JOBS) --no-print-directory tests

@@ -3,7 +3,7 @@
 #
 #   tests/run.sh LEVEL BUILD      LEVEL: check, test or test-long; BUILD: the folder that make has filled
 #
-# check      every unit test program BUILD/tests/test_*, and the scripts tests/*.sh with QUICK=1
+# check      every unit test program BUILD/tests/test_*, those of the software GPU, and the scripts tests/*.sh with QUICK=1
 # test       the same without QUICK; the unit tests again with the sanitizers; each fuzzer for FUZZ_SECONDS (60)
 # test-long  the same with LONG=1 and an hour of each fuzzer
 #
@@ -59,6 +59,17 @@ program()
     count "$2" "$good" "$bad" "$out" $((SECONDS - begin))
 }
 
+# softgpu NAME: a test of the software GPU itself, which is built where nvcc is. NVIDIA's libraries are replaced by ours.
+softgpu()
+{
+    if [ -x "$build/softgpu/tests/$1" ]; then
+        LD_LIBRARY_PATH=$build/softgpu program "$build/softgpu/tests/$1" "softgpu: $1"
+    else
+        echo "SKIPPED: $1 is not built; it needs nvcc 13" >"$log"
+        count "softgpu: $1" 0 0 1 0
+    fi
+}
+
 # script PATH: it gets the binary as its argument.
 script()
 {
@@ -96,6 +107,9 @@ fuzz()
 for test in tests/test_*.c; do
     name=$(basename "$test" .c)
     program "$build/tests/$name" "$name"
+done
+for test in tests/softgpu/test_*.c; do
+    softgpu "$(basename "$test" .c)"
 done
 for test in tests/*.sh; do
     [ "$test" = tests/run.sh ] || script "$test"

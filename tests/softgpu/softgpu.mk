@@ -1,12 +1,17 @@
-# The software GPU (tests/softgpu/README.md), built where nvcc is: $(SOFTGPU)/libcudart.so.13 and libcublasLt.so.13, and the
+# The software GPU (tests/softgpu/README.md), built where nvcc 13 is: $(SOFTGPU)/libcudart.so.13 and libcublasLt.so.13, and the
 # programs that test them. The Makefile includes this file.
 
 SOFTGPU       := $(OUT)/softgpu
-SOFTGPU_TESTS := $(if $(CUDA),$(patsubst tests/softgpu/%.c,$(SOFTGPU)/tests/%,$(wildcard tests/softgpu/test_*.c)))
+SOFTGPU_CAN   := $(if $(CUDA),$(wildcard $(CUDA)/lib64/libcudart.so.13))
+SOFTGPU_TESTS := $(if $(SOFTGPU_CAN),$(patsubst tests/softgpu/%.c,$(SOFTGPU)/tests/%,$(wildcard tests/softgpu/test_*.c)))
 
-softgpu: $(if $(CUDA),$(SOFTGPU)/libcublasLt.so.13) ## Build the software GPU (where nvcc is)
+softgpu: $(if $(SOFTGPU_CAN),$(SOFTGPU)/libcublasLt.so.13)
 
-ifneq ($(CUDA),)
+softgpu-tests: softgpu $(SOFTGPU_TESTS)
+
+tests: softgpu-tests
+
+ifneq ($(SOFTGPU_CAN),)
 
 SOFTGPU_CC   := $(CC) $(LANGUAGE) $(WARNINGS) -isystem $(CUDA)/include -I$(SOFTGPU) -g -fPIC
 SOFTGPU_LINK := -L$(CUDA)/lib64 -Wl,-rpath,$(CUDA)/lib64
@@ -57,8 +62,6 @@ $(SOFTGPU)/libcublasLt.so.13: $(LT_OBJECTS) $(SOFTGPU)/cublaslt_stubs.o tests/so
 # ---- Tests -------------------------------------------------------------------------------------------------------------
 # test_vm*: the machine alone, on PTX from cases/. The others are ordinary CUDA programs, run with LD_LIBRARY_PATH=$(SOFTGPU).
 
-softgpu-tests: $(SOFTGPU_TESTS) softgpu
-
 NVCC_TEST := $(NVCC) -std=c++17 -O2 -lineinfo -I.
 
 $(SOFTGPU)/cases/%.ptx: tests/softgpu/cases/%.cu
@@ -66,7 +69,7 @@ $(SOFTGPU)/cases/%.ptx: tests/softgpu/cases/%.cu
 	$(call SHOW,NVCC)
 	$(Q)$(NVCC_TEST) -arch=compute_80 -ptx -o $@ $<
 
-$(SOFTGPU)/tests/%.o: tests/softgpu/%.c $(OUT)/flags
+$(SOFTGPU)/tests/%.o: tests/softgpu/%.c $(OUT)/flags | $(OUT)/found-test
 	@mkdir -p $(@D)
 	$(call SHOW,CC  )
 	$(Q)$(SOFTGPU_CC) -O1 -MMD -MP -c -o $@ $<
