@@ -46,7 +46,6 @@ static void arena_reserve(void)
     }
     arena = arena_top = (uint64_t)device;
     host_distance = (uint64_t)host - (uint64_t)device;
-    sigaction(SIGSEGV, &(struct sigaction){.sa_sigaction = segv, .sa_flags = SA_SIGINFO}, NULL);
 }
 
 /* The machine asks for the memory of a __device__ or __constant__ variable. */
@@ -77,6 +76,7 @@ Vm *machine(void)
         say("%s", error.text);
         exit(2);
     }
+    sigaction(SIGSEGV, &(struct sigaction){.sa_sigaction = segv, .sa_flags = SA_SIGINFO}, NULL);
     return vm;
 }
 
