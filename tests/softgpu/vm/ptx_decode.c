@@ -407,7 +407,8 @@ static void cvt_simplify(Decoder *d)
     bool half = strchr(to, 'f') != NULL && (to_bytes == 2 || strstr(to, "x2") != NULL);
     if (half || (strcmp(to, "f64") == 0 && strcmp(from, "f32") == 0))
         part_remove(d, "rn");
-    if (from[0] != 'f')
+    bool full = (strcmp(to, "f32") == 0 || strcmp(to, "f64") == 0) && (strcmp(from, "f32") == 0 || strcmp(from, "f64") == 0);
+    if (!full && !has(d, "rmi") && !has(d, "rpi")) /* subnormal numbers give 0 anyway, or are normal in the wider type */
         part_remove(d, "ftz");
     const Operand *in = &d->operands[1];
     bool wide = d->n > 1 && in->kind == OPERAND_REGISTER && d->p->kernel->registers[in->reg].size == 8;
