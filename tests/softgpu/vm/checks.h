@@ -24,7 +24,7 @@ bool shared_race(Warp *w, const Insn *i, const uint64_t *offset, int bytes, Shar
 
 /* Check mode, global memory. (race_global.c) */
 bool global_race(Warp *w, const Insn *i, const uint64_t *address, int bytes, Access access);
-/* A fence has been executed; an atomic on each lane's address comes. (race_global.c) */
+/* A fence has been executed; an atomic on each lane's address comes, which may be generic. (race_global.c) */
 void global_fence(Block *b);
 void global_release(Warp *w, const uint64_t *address);
 

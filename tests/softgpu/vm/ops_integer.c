@@ -178,8 +178,9 @@ static inline u32 dot4_unsigned(u32 x, u32 y, u32 sum)
     TYPES(ARITHMETIC, X)                                                                                                         \
     ABSOLUTE(X, s16, s16, u16, u32)                                                                                              \
     ABSOLUTE(X, s32, s32, u32, u32)                                                                                              \
-    ABSOLUTE(X, s64, s64, u64, u64) TYPES(SHIFT_RIGHT, X) BITWISE(X, b16, u16, u32) BITWISE(X, b32, u32, u32)                    \
-        BITWISE(X, b64, u64, u64) WIDE(X) COUNTING(X) FIELDS(X)
+    ABSOLUTE(X, s64, s64, u64, u64)                                                                                              \
+    TYPES(SHIFT_RIGHT, X) BITWISE(X, b16, u16, u32) BITWISE(X, b32, u32, u32) BITWISE(X, b64, u64, u64) WIDE(X) COUNTING(X)      \
+        FIELDS(X)
 
 INTEGER_OPS(OP_FUNCTION)
 

@@ -73,7 +73,9 @@ static bool resolve_shared(Warp *w, const Insn *i, u64 *offset, int bytes, Share
         return false;
     if (o->check && !shared_race(w, i, offset, bytes, use))
         return false;
-    if (o->profile)
+    if (o->profile && use == SHARED_COPY_ISSUED)
+        count_banks(w, i, offset, bytes); /* the request is counted at its source */
+    else if (o->profile)
         count_shared(w, i, offset, bytes);
     addresses_move(offset, (u64)b->shared);
     return true;
@@ -434,7 +436,7 @@ static inline void atomic(Warp *w, const Insn *i, AtomicType type)
     memcpy(device, address, sizeof device);
     if (!resolve(w, i, (Space)i->space, address, i->width, ACCESS_ATOMIC))
         return;
-    if (w->block->launch->vm->options.check) {
+    if (w->block->launch->vm->options.check && i->space != SPACE_SHARED) {
         if (i->negate)
             global_fence(w->block);
         global_release(w, device);

@@ -11,7 +11,9 @@
  * multiply-add gives the same bits here, and is faster.) */
 #include "tests/softgpu/vm/ops.h"
 
-enum { ROWS = 16, COLUMNS = 8, MAX_K = 16 };
+enum { ROWS = 16, COLUMNS = 8, MAX_WORDS = 8 };
+
+typedef enum Element { F16, BF16, TF32 } Element;
 
 /* A row of B or C: its 8 columns, the even ones first, since that is how the lanes of a C register hold them. */
 typedef f32 Row __attribute__((vector_size(32)));
@@ -21,61 +23,33 @@ static inline int column_place(int column)
     return column / 2 + (column & 1) * COLUMNS / 2;
 }
 
-typedef enum Element { F16, BF16, TF32 } Element;
-
-static inline f32 element_low(u32 pair, Element type)
+/* The registers are 32-bit words whose places do not depend on the type: A register r holds word t + 4 (r >> 1) of row g + 8 (r &
+ * 1), B register r word t + 4r of column g. A word is two numbers, low (the first k) and high, or for tf32 one: high stays
+ * unused. */
+static inline void words_split(int n, const u32 *words, Element type, f32 *low, f32 *high)
 {
-    return type == F16 ? f16_widen(pair & 0xffffu) : bits_float(pair << 16);
-}
-
-static inline f32 element_high(u32 pair, Element type)
-{
-    return type == F16 ? f16_widen(pair >> 16) : bits_float(pair & 0xffff0000u);
-}
-
-/* What tensor cores read of a register: the upper 19 bits. */
-static inline f32 element_tf32(u32 bits)
-{
-    return bits_float(bits & 0xffffe000u);
-}
-
-/* a [ROWS][k] from A's registers, operands first..: four lanes 4g.. of a register lie side by side, and so do their elements in a
- * row. */
-static inline void a_read(Warp *w, const Insn *i, int first, int k, Element type, f32 a[ROWS][MAX_K])
-{
-    int registers = type == TF32 ? k / 2 : k / 4;
-    for (int r = 0; r < registers; r++) {
-        const u32 *in = REG(u32, first + r);
-        EACH
-        {
-            f32 *row = a[l / 4 + 8 * (r & 1)];
-            int t = l % 4;
-            if (type == TF32) {
-                row[t + 4 * (r >> 1)] = element_tf32(in[l]);
-            } else {
-                row[2 * t + 8 * (r >> 1)] = element_low(in[l], type);
-                row[2 * t + 8 * (r >> 1) + 1] = element_high(in[l], type);
-            }
-        }
+    for (int q = 0; q < n; q++) {
+        u32 word = words[q];
+        low[q] = type == TF32   ? bits_float(word & 0xffffe000u)
+                 : type == BF16 ? bits_float(word << 16)
+                                : f16_widen(word & 0xffffu);
+        high[q] = type == TF32 ? 0 : type == BF16 ? bits_float(word & 0xffff0000u) : f16_widen(word >> 16);
     }
 }
 
-/* b [k] rows from B's registers */
-static inline void b_read(Warp *w, const Insn *i, int first, int k, Element type, f32 b[MAX_K][COLUMNS])
+/* Four lanes 4g.. of a register lie side by side, and so do their words in a row. */
+static inline void a_read(Warp *w, const Insn *i, int first, int n_words, u32 a[ROWS][MAX_WORDS])
 {
-    int registers = type == TF32 ? k / 4 : k / 8;
-    for (int r = 0; r < registers; r++) {
+    for (int r = 0; r < n_words / 2; r++)
+        for (int g = 0; g < 8; g++)
+            memcpy(&a[g + 8 * (r & 1)][4 * (r >> 1)], REG(u32, first + r) + 4 * g, 4 * sizeof(u32));
+}
+
+static inline void b_read(Warp *w, const Insn *i, int first, int n_words, u32 b[MAX_WORDS][COLUMNS])
+{
+    for (int r = 0; r < n_words / 4; r++) {
         const u32 *in = REG(u32, first + r);
-        EACH
-        {
-            int t = l % 4, column = column_place(l / 4);
-            if (type == TF32) {
-                b[t + 4 * r][column] = element_tf32(in[l]);
-            } else {
-                b[2 * t + 8 * r][column] = element_low(in[l], type);
-                b[2 * t + 8 * r + 1][column] = element_high(in[l], type);
-            }
-        }
+        EACH b[l % 4 + 4 * r][column_place(l / 4)] = in[l];
     }
 }
 
@@ -94,46 +68,44 @@ static inline void c_write(Warp *w, const Insn *i, f32 c[ROWS][COLUMNS])
             memcpy(REG(f32, e) + 4 * g, &c[g + 8 * (e >> 1)][4 * (e & 1)], 4 * sizeof(f32));
 }
 
-/* c += a b: eight rows of c stay in vector registers while k runs. */
-static inline void multiply(int k, f32 a[ROWS][MAX_K], Row b[MAX_K], Row c[ROWS])
+/* Operands: D (4 registers), A, B, C (4). n_words and type are constants of each caller, so that the loops are unrolled. Eight
+ * rows of c stay in vector registers while k runs. */
+static inline __attribute__((always_inline)) void mma(Warp *w, const Insn *i, int n_words, Element type)
 {
+    u32 a[ROWS][MAX_WORDS], b[MAX_WORDS][COLUMNS];
+    f32 a_low[ROWS][MAX_WORDS], a_high[ROWS][MAX_WORDS];
+    Row b_low[MAX_WORDS], b_high[MAX_WORDS], c[ROWS];
+    a_read(w, i, 4, n_words, a);
+    b_read(w, i, 4 + n_words / 2, n_words, b);
+    c_read(w, i, 4 + n_words / 2 + n_words / 4, (f32(*)[COLUMNS])c);
+    for (int r = 0; r < ROWS; r++)
+        words_split(n_words, a[r], type, a_low[r], a_high[r]);
+    words_split(n_words * COLUMNS, b[0], type, (f32 *)b_low, (f32 *)b_high);
     for (int h = 0; h < ROWS; h += 8) {
         Row s[8];
         for (int r = 0; r < 8; r++)
             s[r] = c[h + r];
-        for (int q = 0; q < k; q++)
+        for (int q = 0; q < n_words; q++) {
             for (int r = 0; r < 8; r++)
-                s[r] += a[h + r][q] * b[q];
+                s[r] += a_low[h + r][q] * b_low[q];
+            for (int r = 0; r < 8 && type != TF32; r++)
+                s[r] += a_high[h + r][q] * b_high[q];
+        }
         for (int r = 0; r < 8; r++)
             c[h + r] = s[r];
     }
+    c_write(w, i, (f32(*)[COLUMNS])c);
 }
 
-/* Operands: D (4 registers), A, B, C (4). k and type are constants of each caller, so that the loops are unrolled. */
-static inline __attribute__((always_inline)) void mma(Warp *w, const Insn *i, int k, Element type)
-{
-    int a_registers = type == TF32 ? k / 2 : k / 4, b_registers = a_registers / 2;
-    f32 a[ROWS][MAX_K];
-    union {
-        Row rows[ROWS];
-        f32 at[ROWS][COLUMNS];
-    } b, c;
-    a_read(w, i, 4, k, type, a);
-    b_read(w, i, 4 + a_registers, k, type, b.at);
-    c_read(w, i, 4 + a_registers + b_registers, c.at);
-    multiply(k, a, b.rows, c.rows);
-    c_write(w, i, c.at);
-}
-
-#define MMA(name, k, type)                                                                                                       \
+#define MMA(name, n_words, type)                                                                                                 \
     static void name(Warp *w, const Insn *i)                                                                                     \
     {                                                                                                                            \
-        mma(w, i, k, type);                                                                                                      \
+        mma(w, i, n_words, type);                                                                                                \
     }
-MMA(mma_k16_f16, 16, F16)
-MMA(mma_k16_bf16, 16, BF16)
-MMA(mma_k8_f16, 8, F16)
-MMA(mma_k8_bf16, 8, BF16)
+MMA(mma_k16_f16, 8, F16)
+MMA(mma_k16_bf16, 8, BF16)
+MMA(mma_k8_f16, 4, F16)
+MMA(mma_k8_bf16, 4, BF16)
 MMA(mma_k8_tf32, 8, TF32)
 MMA(mma_k4_tf32, 4, TF32)
 

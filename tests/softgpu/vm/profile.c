@@ -74,7 +74,7 @@ static int bank_depth(const Warp *w, const uint64_t *offset, int first, int last
     return most;
 }
 
-void count_shared(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
+void count_banks(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
 {
     int words = bytes <= BANK_BYTES ? 1 : bytes / BANK_BYTES, lanes = LANES / words;
     VmTraffic *t = traffic(w, i);
@@ -83,6 +83,12 @@ void count_shared(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
         t->phases += depth > 0;
         t->conflicts += depth > 0 ? (uint64_t)depth - 1 : 0;
     }
+}
+
+void count_shared(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
+{
+    VmTraffic *t = traffic(w, i);
+    count_banks(w, i, offset, bytes);
     t->requests++;
     t->bytes += (uint64_t)__builtin_popcount(w->mask) * (uint64_t)bytes;
 }

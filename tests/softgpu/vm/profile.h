@@ -11,5 +11,7 @@ void profile_end(Launch *launch);
 /* Counts one request of the lanes in w->mask: `bytes` a lane at the device address, or at the offset in shared memory. */
 void count_global(Warp *w, const Insn *i, const uint64_t *address, int bytes, bool writes);
 void count_shared(Warp *w, const Insn *i, const uint64_t *offset, int bytes);
+/* Of the same only the phases and conflicts. */
+void count_banks(Warp *w, const Insn *i, const uint64_t *offset, int bytes);
 
 #endif

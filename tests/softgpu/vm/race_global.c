@@ -139,7 +139,8 @@ static void word_meet(Block *b, uint64_t address)
 void global_release(Warp *w, const uint64_t *address)
 {
     EACH_ON
-    word_meet(w->block, address[l]);
+    if (address[l] >> WINDOW_SHIFT == 0)
+        word_meet(w->block, address[l]);
 }
 
 void checks_launch(Launch *launch)
