@@ -24,7 +24,7 @@ LT_OBJECTS      := $(call softgpu_objects,cublaslt)
 # Kernels run for minutes, so what executes them is compiled for this machine. Integers wrap, as a GPU's do, and nothing but an
 # fma is one.
 $(VM_OBJECTS): private SOFTGPU_FLAGS := -O3 -march=native -mprefer-vector-width=512 -fwrapv -ffp-contract=off -fno-math-errno \
-    -fno-trapping-math
+    -fno-trapping-math -fno-strict-aliasing
 $(RUNTIME_OBJECTS): private SOFTGPU_FLAGS := -O2
 $(LT_OBJECTS): private SOFTGPU_FLAGS := -O3 -march=native -mprefer-vector-width=512 -fopenmp
 

@@ -1,35 +1,8 @@
-/* All operations by name, in the build for this processor. */
-#include <string.h>
+/* All operations by name. */
+#include "tests/softgpu/vm/ops.h"
 
-#include "tests/softgpu/vm/machine.h"
-
-#define DECLARE_TABLES(isa)                                                                                                      \
-    extern const OpDef integer_ops_##isa[], float_ops_##isa[], half_ops_##isa[], convert_ops_##isa[], compare_ops_##isa[],       \
-        warp_ops_##isa[], tensor_ops_##isa[], memory_ops_##isa[];                                                                \
-    static const OpDef *const tables_##isa[] = {integer_ops_##isa, float_ops_##isa, half_ops_##isa,   convert_ops_##isa,         \
-                                                compare_ops_##isa, warp_ops_##isa,  tensor_ops_##isa, memory_ops_##isa};
-
-DECLARE_TABLES(plain)
-enum { N_TABLES = sizeof tables_plain / sizeof *tables_plain };
-
-#if defined(__x86_64__)
-DECLARE_TABLES(v3)
-DECLARE_TABLES(v4)
-
-static const OpDef *const *tables(void)
-{
-    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-              __builtin_cpu_supports("bmi2");
-    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return v4 ? tables_v4 : v3 ? tables_v3 : tables_plain;
-}
-#else
-static const OpDef *const *tables(void)
-{
-    return tables_plain;
-}
-#endif
+static const OpDef *const tables[] = {integer_ops, float_ops, half_ops,   convert_ops,
+                                      compare_ops, warp_ops,  tensor_ops, memory_ops};
 
 /* A hash table over the names, filled at the first question. */
 enum { HASH_SIZE = 4096 };
@@ -49,8 +22,8 @@ static const OpDef **hash_place(const char *name)
 
 static void hash_fill(void)
 {
-    for (int t = 0; t < N_TABLES; t++)
-        for (const OpDef *op = tables()[t]; op->name != NULL; op++)
+    for (int t = 0; t < (int)(sizeof tables / sizeof *tables); t++)
+        for (const OpDef *op = tables[t]; op->name != NULL; op++)
             *hash_place(op->name) = op;
 }
 

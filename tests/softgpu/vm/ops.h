@@ -1,7 +1,4 @@
-/* How an operation is written down, for the files ops_*.c.
- *
- * Those files are compiled once per instruction set (CPU_ISA = plain, v3, v4); OPS(name) gives each build's table a name of its
- * own, and ops.c chooses. An operation on registers is one line of a list,
+/* How an operation is written down, for the files ops_*.c. One on registers is one line of a list,
  *
  *     X(add_s32, "add.s32", u32, u32, u32, NONE, 2, VM_INTEGER, 0, a + b)
  *
@@ -15,13 +12,6 @@
 
 #include "tests/softgpu/vm/machine.h"
 
-#ifndef CPU_ISA
-#define CPU_ISA plain
-#endif
-#define OPS_PASTE_(a, b) a##_##b
-#define OPS_PASTE(a, b)  OPS_PASTE_(a, b)
-#define OPS(name)        OPS_PASTE(name, CPU_ISA)
-
 typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
@@ -33,6 +23,9 @@ typedef int64_t s64;
 typedef float f32;
 typedef double f64;
 typedef u32 NONE; /* the type of an input that there is not */
+
+/* The tables, one a file. */
+extern const OpDef integer_ops[], float_ops[], half_ops[], convert_ops[], compare_ops[], warp_ops[], tensor_ops[], memory_ops[];
 
 #define UNUSED __attribute__((unused))
 

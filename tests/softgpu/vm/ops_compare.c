@@ -128,16 +128,15 @@ TEST(infinite, a == 0x7f800000u)
 TEST(number, a <= 0x7f800000u)
 TEST(notanumber, a > 0x7f800000u)
 
-const OpDef OPS(compare_ops)[] = {COMPARES(COMPARE_ENTRY)
-                                      FLUSHED(COMPARE_FLUSHED){"and.pred", and_pred, 0, 2, {0}, VM_INTEGER, 0},
-                                  {"or.pred", or_pred, 0, 2, {0}, VM_INTEGER, 0},
-                                  {"xor.pred", xor_pred, 0, 2, {0}, VM_INTEGER, 0},
-                                  {"not.pred", not_pred, 0, 1, {0}, VM_INTEGER, 0},
-                                  {"mov.pred", mov_pred, 0, 1, {0}, VM_MOVE, 0},
-                                  {"selp.32", select_32, 4, 3, {4, 4, 0}, VM_INTEGER, 0},
-                                  {"selp.64", select_64, 8, 3, {8, 8, 0}, VM_INTEGER, 0},
-                                  {"testp.finite.f32", testp_finite, 0, 1, {4}, VM_FP32_OTHER, 0},
-                                  {"testp.infinite.f32", testp_infinite, 0, 1, {4}, VM_FP32_OTHER, 0},
-                                  {"testp.number.f32", testp_number, 0, 1, {4}, VM_FP32_OTHER, 0},
-                                  {"testp.notanumber.f32", testp_notanumber, 0, 1, {4}, VM_FP32_OTHER, 0},
-                                  OP_END};
+const OpDef compare_ops[] = {COMPARES(COMPARE_ENTRY) FLUSHED(COMPARE_FLUSHED){"and.pred", and_pred, 0, 2, {0}, VM_INTEGER, 0},
+                             {"or.pred", or_pred, 0, 2, {0}, VM_INTEGER, 0},
+                             {"xor.pred", xor_pred, 0, 2, {0}, VM_INTEGER, 0},
+                             {"not.pred", not_pred, 0, 1, {0}, VM_INTEGER, 0},
+                             {"mov.pred", mov_pred, 0, 1, {0}, VM_MOVE, 0},
+                             {"selp.32", select_32, 4, 3, {4, 4, 0}, VM_INTEGER, 0},
+                             {"selp.64", select_64, 8, 3, {8, 8, 0}, VM_INTEGER, 0},
+                             {"testp.finite.f32", testp_finite, 0, 1, {4}, VM_FP32_OTHER, 0},
+                             {"testp.infinite.f32", testp_infinite, 0, 1, {4}, VM_FP32_OTHER, 0},
+                             {"testp.number.f32", testp_number, 0, 1, {4}, VM_FP32_OTHER, 0},
+                             {"testp.notanumber.f32", testp_notanumber, 0, 1, {4}, VM_FP32_OTHER, 0},
+                             OP_END};

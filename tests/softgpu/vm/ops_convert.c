@@ -160,4 +160,4 @@ static inline u32 tf32_round(f32 f)
 
 CONVERT_OPS(OP_FUNCTION)
 
-const OpDef OPS(convert_ops)[] = {CONVERT_OPS(OP_ENTRY) OP_END};
+const OpDef convert_ops[] = {CONVERT_OPS(OP_ENTRY) OP_END};

@@ -138,4 +138,4 @@ static inline f64 double_min(f64 x, f64 y)
 
 FLOAT_OPS(OP_FUNCTION)
 
-const OpDef OPS(float_ops)[] = {FLOAT_OPS(OP_ENTRY) OP_END};
+const OpDef float_ops[] = {FLOAT_OPS(OP_ENTRY) OP_END};

@@ -56,4 +56,4 @@ static inline f32 fma_odd(f32 a, f32 b, f32 c)
 
 HALF_OPS(OP_FUNCTION)
 
-const OpDef OPS(half_ops)[] = {HALF_OPS(OP_ENTRY) OP_END};
+const OpDef half_ops[] = {HALF_OPS(OP_ENTRY) OP_END};

@@ -179,9 +179,9 @@ static inline u32 dot4_unsigned(u32 x, u32 y, u32 sum)
     ABSOLUTE(X, s16, s16, u16, u32)                                                                                              \
     ABSOLUTE(X, s32, s32, u32, u32)                                                                                              \
     ABSOLUTE(X, s64, s64, u64, u64)                                                                                              \
-    TYPES(SHIFT_RIGHT, X) BITWISE(X, b16, u16, u32) BITWISE(X, b32, u32, u32) BITWISE(X, b64, u64, u64) WIDE(X) COUNTING(X)      \
-        FIELDS(X)
+    TYPES(SHIFT_RIGHT, X)                                                                                                        \
+    BITWISE(X, b16, u16, u32) BITWISE(X, b32, u32, u32) BITWISE(X, b64, u64, u64) WIDE(X) COUNTING(X) FIELDS(X)
 
 INTEGER_OPS(OP_FUNCTION)
 
-const OpDef OPS(integer_ops)[] = {INTEGER_OPS(OP_ENTRY) OP_END};
+const OpDef integer_ops[] = {INTEGER_OPS(OP_ENTRY) OP_END};

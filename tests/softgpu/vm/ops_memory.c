@@ -598,16 +598,16 @@ static void copy_wait(Warp *w, const Insn *i)
     {                                                                                                                            \
         name, run, 0, 0, {0}, VM_LOAD_GLOBAL, 0                                                                                  \
     }
-const OpDef OPS(memory_ops)[] = {NAMED("ld", load),
-                                 NAMED("st", store),
-                                 NAMED("ld.param", load_param),
-                                 NAMED("ld.param.indexed", load_param_indexed),
-                                 NAMED("atom.unsigned", atomic_unsigned),
-                                 NAMED("atom.signed", atomic_signed),
-                                 NAMED("atom.float", atomic_float),
-                                 NAMED("fence", fence),
-                                 NAMED("ldmatrix", load_matrix),
-                                 NAMED("cp.async", copy_async),
-                                 NAMED("cp.async.commit", copy_commit),
-                                 NAMED("cp.async.wait", copy_wait),
-                                 OP_END};
+const OpDef memory_ops[] = {NAMED("ld", load),
+                            NAMED("st", store),
+                            NAMED("ld.param", load_param),
+                            NAMED("ld.param.indexed", load_param_indexed),
+                            NAMED("atom.unsigned", atomic_unsigned),
+                            NAMED("atom.signed", atomic_signed),
+                            NAMED("atom.float", atomic_float),
+                            NAMED("fence", fence),
+                            NAMED("ldmatrix", load_matrix),
+                            NAMED("cp.async", copy_async),
+                            NAMED("cp.async.commit", copy_commit),
+                            NAMED("cp.async.wait", copy_wait),
+                            OP_END};

@@ -113,10 +113,10 @@ MMA(mma_k4_tf32, 4, TF32)
     {                                                                                                                            \
         name, run, 0, 0, {0}, VM_TENSOR, 0                                                                                       \
     }
-const OpDef OPS(tensor_ops)[] = {TENSOR("mma.k16.f16", mma_k16_f16),
-                                 TENSOR("mma.k16.bf16", mma_k16_bf16),
-                                 TENSOR("mma.k8.f16", mma_k8_f16),
-                                 TENSOR("mma.k8.bf16", mma_k8_bf16),
-                                 TENSOR("mma.k8.tf32", mma_k8_tf32),
-                                 TENSOR("mma.k4.tf32", mma_k4_tf32),
-                                 OP_END};
+const OpDef tensor_ops[] = {TENSOR("mma.k16.f16", mma_k16_f16),
+                            TENSOR("mma.k16.bf16", mma_k16_bf16),
+                            TENSOR("mma.k8.f16", mma_k8_f16),
+                            TENSOR("mma.k8.bf16", mma_k8_bf16),
+                            TENSOR("mma.k8.tf32", mma_k8_tf32),
+                            TENSOR("mma.k4.tf32", mma_k4_tf32),
+                            OP_END};
