@@ -7,12 +7,13 @@
  * and P is made again as exp(S - lse). Two kernels, so that each sum belongs to one warp and no two add to the same number: the
  * bits are the same in every run.
  *
- *   query_kernel   a block owns 64 queries and walks over keys and values: S, dP, then dQ += dS K. 6 hd FLOPs per pair. It also
- *                  leaves lse log2(e) and D of its queries in workspace for the second.
- *   key_kernel     a block owns 64 keys and walks over the queries from the first of them on, of every query head of its
- *                  key/value head: S', dP', then dV += (P o Z)' dO and dK += dS' Q. 8 hd FLOPs per pair. Above a head size of
- *                  128 the sums of 16 keys fill more registers than a thread has: two warps then share 16 keys, both make S'
- *                  and dP', and each keeps half of the columns of dK and dV.
+ * attention_query_kernel: a block owns 64 queries and walks over keys and values: S, dP, then dQ += dS K. 6 hd FLOPs per pair. It
+ * also leaves lse log2(e) and D of its queries in workspace for the second.
+ *
+ * attention_key_kernel: a block owns 64 keys and walks over the queries from the first of them on, of every query head of its
+ * key/value head: S', dP', then dV += (P o Z)' dO and dK += dS' Q. 8 hd FLOPs per pair. Above a head size of 128 the sums of 16
+ * keys fill more registers than a thread has: two warps then share 16 keys, both make S' and dP', and each keeps half of the
+ * columns of dK and dV.
  *
  * Rounded to 16 bits are P o Z and dS as left factors of products, and the gradients at the end. */
 #include "kernels/cuda/attention_tile.cuh"
@@ -74,7 +75,7 @@ static __device__ __forceinline__ void queries_begin(float (&lse)[2], float (&de
     }
 }
 
-template <class T, int HD> static __global__ void __launch_bounds__(THREADS) query_kernel(const AttentionCall a)
+template <class T, int HD> static __global__ void __launch_bounds__(THREADS) attention_query_kernel(const AttentionCall a)
 {
     constexpr int OWN = ByQuery<HD>::OWN, WALK = ByQuery<HD>::WALK, N = WALK / 16;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -128,8 +129,8 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS) que
     tile_store<T, HD, OWN>((T *)a.dqkv + at.query + first * a.width, a.width, queries, a.T - first, a);
 }
 
-/* A tile on the walk of key_kernel: of which query head, counted from the first that reads the block's keys, and from which query
- * on. */
+/* A tile on the walk of attention_key_kernel: of which query head, counted from the first that reads the block's keys, and from
+ * which query on. */
 struct WalkTile {
     int member, query;
 };
@@ -173,7 +174,7 @@ static __device__ __forceinline__ void gradient_tile(Piece (&s)[N], Piece (&dp)[
         }
 }
 
-template <class T, int HD> static __global__ void __launch_bounds__(THREADS) key_kernel(const AttentionCall a)
+template <class T, int HD> static __global__ void __launch_bounds__(THREADS) attention_key_kernel(const AttentionCall a)
 {
     constexpr int OWN = ByKey<HD>::OWN, WALK = ByKey<HD>::WALK, N = WALK / 16, SPLIT = ByKey<HD>::SPLIT, M = HD / 16 / SPLIT;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -242,10 +243,10 @@ void attention_backward_mma(Ctx *c, const AttentionCall &call)
             using T = decltype(number);
             const OpId op = OP_attention_backward;
             int64_t units = call.heads / call.NH * call.NKV;
-            if (attention_launch(c, op, query_kernel<T, HD>, call.heads * blocks_of(call.T, ByQuery<HD>::OWN), THREADS,
+            if (attention_launch(c, op, attention_query_kernel<T, HD>, call.heads * blocks_of(call.T, ByQuery<HD>::OWN), THREADS,
                                  ByQuery<HD>::SHARED, call))
-                attention_launch(c, op, key_kernel<T, HD>, units * blocks_of(call.T, ByKey<HD>::OWN), THREADS, ByKey<HD>::SHARED,
-                                 call);
+                attention_launch(c, op, attention_key_kernel<T, HD>, units * blocks_of(call.T, ByKey<HD>::OWN), THREADS,
+                                 ByKey<HD>::SHARED, call);
         });
     });
 }

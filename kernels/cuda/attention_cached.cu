@@ -78,7 +78,7 @@ static __device__ __forceinline__ Partial keys_attend(const CachedCall &a, const
     return p;
 }
 
-static __global__ void __launch_bounds__(CACHED_THREADS) cached_kernel(const CachedCall a)
+static __global__ void __launch_bounds__(CACHED_THREADS) attention_cached_kernel(const CachedCall a)
 {
     __shared__ float tops[CACHED_WARPS], sums[CACHED_WARPS], outs[CACHED_WARPS][HEAD_SIZE_MAX];
     int h = blockIdx.x % a.NH, kv = h / (a.NH / a.NKV), warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -140,6 +140,6 @@ void cuda_attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, T
     cache_append_kernel<<<(unsigned)blocks_of(rows * blocks_of(row, 8), 256), 256, 0, stream_of(c)>>>(a, row, rows);
     if (!launch_check(c, op))
         return;
-    cached_kernel<<<(unsigned)(rows * s.NH), CACHED_THREADS, 0, stream_of(c)>>>(a);
+    attention_cached_kernel<<<(unsigned)(rows * s.NH), CACHED_THREADS, 0, stream_of(c)>>>(a);
     launch_check(c, op);
 }

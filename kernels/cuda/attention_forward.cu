@@ -79,7 +79,7 @@ static __device__ __forceinline__ void softmax_finish(const AttentionCall &a, co
     }
 }
 
-template <class T, int HD> static __global__ void __launch_bounds__(THREADS) forward_kernel(const AttentionCall a)
+template <class T, int HD> static __global__ void __launch_bounds__(THREADS) attention_forward_kernel(const AttentionCall a)
 {
     constexpr int OWN = Forward<HD>::OWN, WALK = Forward<HD>::WALK, N = WALK / 16;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -139,7 +139,7 @@ void attention_forward_mma(Ctx *c, const AttentionCall &call)
     with_head_size(call.hd, [&](auto size) {
         constexpr int HD = decltype(size)::value;
         with_half_type(call.dtype, [&](auto number) {
-            attention_launch(c, OP_attention_forward, forward_kernel<decltype(number), HD>,
+            attention_launch(c, OP_attention_forward, attention_forward_kernel<decltype(number), HD>,
                              call.heads * blocks_of(call.T, Forward<HD>::OWN), THREADS, Forward<HD>::SHARED, call);
         });
     });

@@ -97,7 +97,7 @@ static __device__ __forceinline__ void queries_begin(QueryRows<P> &q, const Atte
 }
 
 /* dQ of a block of queries. */
-template <class P> static __global__ void __launch_bounds__(PLAIN_THREADS, 1) plain_query_kernel(const AttentionCall a)
+template <class P> static __global__ void __launch_bounds__(PLAIN_THREADS, 1) attention_plain_query_kernel(const AttentionCall a)
 {
     extern __shared__ __align__(16) float plain_shared[];
     float *queries = plain_shared, *grads = queries + P::OWN * P::LD, *walk = grads + P::OWN * P::LD;
@@ -171,7 +171,7 @@ static __device__ __forceinline__ void plain_gradient(float (&s)[P::R][P::C], fl
 }
 
 /* dK and dV of a block of keys: over the queries from the first of them on, of every query head of their key/value head. */
-template <class P> static __global__ void __launch_bounds__(PLAIN_THREADS, 1) plain_key_kernel(const AttentionCall a)
+template <class P> static __global__ void __launch_bounds__(PLAIN_THREADS, 1) attention_plain_key_kernel(const AttentionCall a)
 {
     extern __shared__ __align__(16) float plain_shared[];
     float *keys = plain_shared, *values = keys + P::OWN * P::LD, *walk = values + P::OWN * P::LD, *tile = walk + P::WALK * P::LD;
@@ -221,7 +221,8 @@ void attention_backward_plain(Ctx *c, const AttentionCall &call)
         using P = decltype(tiles);
         const OpId op = OP_attention_backward;
         int64_t blocks = blocks_of(call.T, P::OWN), units = call.heads / call.NH * call.NKV;
-        if (attention_launch(c, op, plain_query_kernel<P>, call.heads * blocks, PLAIN_THREADS, backward_shared<P>(), call))
-            attention_launch(c, op, plain_key_kernel<P>, units * blocks, PLAIN_THREADS, backward_shared<P>(), call);
+        if (attention_launch(c, op, attention_plain_query_kernel<P>, call.heads * blocks, PLAIN_THREADS, backward_shared<P>(),
+                             call))
+            attention_launch(c, op, attention_plain_key_kernel<P>, units * blocks, PLAIN_THREADS, backward_shared<P>(), call);
     });
 }

@@ -49,7 +49,8 @@ static __device__ __forceinline__ void plain_drop(float (&s)[P::R][P::C], const 
     }
 }
 
-template <class P> static __global__ void __launch_bounds__(PLAIN_THREADS, 1) plain_forward_kernel(const AttentionCall a)
+template <class P>
+static __global__ void __launch_bounds__(PLAIN_THREADS, 1) attention_plain_forward_kernel(const AttentionCall a)
 {
     extern __shared__ __align__(16) float plain_shared[];
     float *queries = plain_shared, *walk = queries + P::OWN * P::LD, *tile = walk + P::WALK * P::LD;
@@ -98,7 +99,7 @@ void attention_forward_plain(Ctx *c, const AttentionCall &call)
 {
     with_plain_tiles(call.hd, [&](auto tiles) {
         using P = decltype(tiles);
-        attention_launch(c, OP_attention_forward, plain_forward_kernel<P>, call.heads * blocks_of(call.T, P::OWN), PLAIN_THREADS,
-                         forward_shared<P>(), call);
+        attention_launch(c, OP_attention_forward, attention_plain_forward_kernel<P>, call.heads * blocks_of(call.T, P::OWN),
+                         PLAIN_THREADS, forward_shared<P>(), call);
     });
 }

@@ -1,6 +1,6 @@
-/* Attention of a device (TALLY_TEST_DEVICE: cuda, or cpu) in every type against the definition in double precision: sizes at the
- * edges of tiles and head sizes on both sides of those that have kernels, grouped queries, dropout; and what must hold exactly:
- * the same bits in every run, extreme scores, the cache. Without such a device all tests are skipped, and say so. */
+/* Attention in every type, on the device that TALLY_TEST_DEVICE names (the CPU without it), against the definition in double
+ * precision: lengths at the edges of tiles and head sizes on both sides of those that have kernels on a GPU, grouped queries,
+ * dropout; and what must hold exactly: the same bits in every run, extreme scores, the cache. */
 #include "kernels/convert.h"
 #include "tests/attention_reference.h"
 
@@ -80,10 +80,10 @@ static int begin(void **unused)
     (void)unused;
     const char *name = getenv("TALLY_TEST_DEVICE");
     ctx = (Ctx){.error = &error, .layer = -1};
-    ctx.device = device_open(name ? name : "cuda", 2, &ctx.target, &error);
+    ctx.device = device_open(name && *name ? name : "cpu", 2, &ctx.target, &error);
     if (!ctx.device) {
-        printf("SKIPPED: %s\n", error.text);
-        return 0;
+        print_error("%s\n", error.text);
+        return 1;
     }
     Tensor state = take(DTYPE_I32, 1, (int64_t[]){sizeof(StepState) / 4});
     copy_in(&ctx, state, &step_state);
@@ -252,8 +252,6 @@ static void check_shape(AttentionShape s, float p, DType type)
 static void test_shapes(void **unused)
 {
     (void)unused;
-    if (!ctx.device)
-        skip();
     for (unsigned n = 0; n < N_LENGTHS * N_HEAD_SIZES; n++) {
         const int64_t *h = heads[(n + n / N_HEADS) % N_HEADS];
         AttentionShape s = {1 + n % 2, lengths[n / N_HEAD_SIZES], h[0], h[1], head_sizes[n % N_HEAD_SIZES]};
@@ -265,8 +263,6 @@ static void test_shapes(void **unused)
 static void test_types(void **unused)
 {
     (void)unused;
-    if (!ctx.device)
-        skip();
     for (unsigned n = 0; n < N_HEAD_SIZES * N_TYPES; n++)
         check_shape((AttentionShape){1, n % 2 ? 132 : 131, 2, 1, head_sizes[n / N_TYPES]}, 0.2f, types[n % N_TYPES]);
 }
@@ -276,8 +272,6 @@ static void test_types(void **unused)
 static void test_same_bits(void **unused)
 {
     (void)unused;
-    if (!ctx.device)
-        skip();
     for (unsigned n = 0; n < N_TYPES; n++) {
         Case c = case_new((AttentionShape){1, 150, 3, 1, 40}, 0.2f, types[n]);
         run(&c);
@@ -295,8 +289,6 @@ static void test_same_bits(void **unused)
 static void test_one_key(void **unused)
 {
     (void)unused;
-    if (!ctx.device)
-        skip();
     for (unsigned n = 0; n < N_TYPES; n++) {
         Case c = case_new((AttentionShape){1, 1, 1, 1, 64}, 0, types[n]);
         run(&c);
@@ -314,8 +306,6 @@ static void test_one_key(void **unused)
 static void test_huge_scores(void **unused)
 {
     (void)unused;
-    if (!ctx.device)
-        skip();
     for (int sign = -1; sign <= 1; sign++) {
         Case c = case_new((AttentionShape){1, 130, 1, 1, 4}, 0, DTYPE_F32);
         for (int64_t r = 0; r < c.r.s.T; r++) {
@@ -334,8 +324,6 @@ static void test_huge_scores(void **unused)
 static void test_minus_infinity(void **unused)
 {
     (void)unused;
-    if (!ctx.device)
-        skip();
     for (unsigned n = 0; n < 2; n++) { /* F16 has no number that large */
         Case c = case_new((AttentionShape){1, 100, 1, 1, 16}, 0, types[n]);
         for (int64_t i = 0; i < c.n_qkv; i++)
@@ -359,8 +347,6 @@ static void test_nan(void **unused)
 {
     (void)unused;
     enum { AT = 120, T = 200, HD = 32, W = 3 * HD };
-    if (!ctx.device)
-        skip();
     for (unsigned n = 0; n < 3 * N_TYPES; n++) {
         const unsigned part = n / N_TYPES;
         Case c = case_new((AttentionShape){1, T, 1, 1, HD}, 0, types[n % N_TYPES]);
@@ -424,8 +410,6 @@ static void check_cached(AttentionShape s, DType type)
 static void test_cached(void **unused)
 {
     (void)unused;
-    if (!ctx.device)
-        skip();
     for (unsigned n = 0; n < N_HEAD_SIZES * N_TYPES; n++)
         check_cached((AttentionShape){1 + n % 2, 90, heads[n % N_HEADS][0], heads[n % N_HEADS][1], head_sizes[n / N_TYPES]},
                      types[n % N_TYPES]);
@@ -436,7 +420,7 @@ static void test_cached(void **unused)
 static void test_refused(void **unused)
 {
     (void)unused;
-    if (!ctx.device || strcmp(ctx.device->name, "cuda") != 0)
+    if (ctx.target.kind != DEVICE_CUDA)
         skip();
     Case c = case_new((AttentionShape){1, 2, 1, 1, 257}, 0, DTYPE_BF16);
     attention_forward(&ctx, c.r.s, c.att, c.lse, c.qkv, no_drop);
