@@ -7,8 +7,9 @@
  * For tf32, one in a register: A register r: row g + 8 (r & 1), column t + 4 (r >> 1); B register r: row t + 4r, column g.
  *
  * Products of such short numbers are exact in fp32; they are added one after another in the order of k, each sum rounded to
- * nearest. What the hardware's order and rounding are is not published. (This file is compiled with contraction: a fused
- * multiply-add gives the same bits here, and is faster.) */
+ * nearest. What the hardware's order and rounding are is not published. */
+#pragma GCC optimize("fp-contract=fast") /* a fused multiply-add gives the same bits here, and is faster */
+
 #include "tests/softgpu/vm/ops.h"
 
 enum { ROWS = 16, COLUMNS = 8, MAX_WORDS = 8 };
