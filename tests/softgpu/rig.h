@@ -41,7 +41,7 @@ static inline void fresh(const char *settings)
     static const char *const names[] = {"CARD",  "NAME",      "MEMORY_MIB", "SMS",        "CAPABILITY",
                                         "SEED",  "RACE",      "CHECK",      "DROP_WAITS", "POISON",
                                         "ORDER", "MAX_STEPS", "SKIP",       "SYNCS",      "PROFILE"};
-    char copy[256], variable[64], *save;
+    char copy[512], variable[64], *save;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(variable, sizeof variable, "SOFTGPU_%s", names[i]);
         unsetenv(variable);

@@ -210,16 +210,18 @@ static double element_b(const Product *p, int batch, int k, int j)
                       (p->c.tb ? (size_t)k * (size_t)p->ldb + (size_t)j : (size_t)j * (size_t)p->ldb + (size_t)k)];
 }
 
-/* Rounding of what is stored, and of sums of up to 264 products below 1: 264 2^-24, or 2 2^-11 a product for TF32. */
+/* Of an element, relative to 1 + |element|: the rounding of what is stored, and of sums of up to 264 products of numbers below 1:
+ * 264 x 2^-24, or sqrt(264) times the 2^-11 of a product for TF32. */
 static double tolerance(const Case *c)
 {
-    double inputs = c->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? 4e-3 : 1e-5;
-    return inputs + (c->out == CUDA_R_16BF ? 1. / 256 : c->out == CUDA_R_16F ? 1. / 2048 : 0);
+    double sums = c->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? 4e-3 : 1e-5;
+    return sums + (c->out == CUDA_R_16BF ? 1. / 256 : c->out == CUDA_R_16F ? 1. / 2048 : 0);
 }
 
-static void near(const Case *c, double got, double wanted)
+/* scale: 1 + |element|, or a sum of such when `got` is a sum of elements. */
+static void near(const Case *c, double got, double wanted, double scale)
 {
-    if (!(fabs(got - wanted) <= tolerance(c) * (1 + fabs(wanted))))
+    if (!(fabs(got - wanted) <= tolerance(c) * scale))
         fail_msg("types %d -> %d, %c%c, epilogue %u, beta %g: %g instead of %g", c->in, c->out, "NT"[c->ta], "NT"[c->tb],
                  c -> epilogue, (double)c -> beta, got, wanted);
 }
@@ -236,7 +238,7 @@ static double wanted_element(const Product *p, int batch, int i, int j, const do
     if (c->epilogue & 4)
         x += bias_before[i];
     if ((c->epilogue & 160) == 160)
-        near(c, p->aux.value[at], x);
+        near(c, p->aux.value[at], x, 1 + fabs(x));
     if (c->epilogue & 2)
         x = x > 0 ? x : 0;
     if (c->epilogue & 32)
@@ -246,27 +248,36 @@ static double wanted_element(const Product *p, int batch, int i, int j, const do
     return x;
 }
 
+/* Bias gradients: sums of the result's rows, of A's rows or of B's columns. */
+static void check_gradient(const Product *p, const double *rows, const double *scales)
+{
+    const Case *c = &p->c;
+    for (int i = 0; i < (c->epilogue & 512 ? c->n : c->m); i++) {
+        double sum = rows[i], scale = scales[i];
+        for (int k = 0; c->epilogue & (256 | 512) && k < c->k; k++)
+            sum += c->epilogue & 256 ? element_a(p, 0, i, k) : element_b(p, 0, k, i);
+        near(c, p->bias.value[i], sum, c->epilogue & 16 ? scale : 1 + fabs(sum));
+    }
+}
+
 static void check(Case c, int pick)
 {
     Product p = product_new(c);
-    double *bias_before = copy_of(&p.bias), *gradient = calloc((size_t)(c.m + c.n), sizeof *gradient);
+    double *bias_before = copy_of(&p.bias), *rows = calloc((size_t)(c.m + c.n), sizeof *rows),
+           *scales = calloc((size_t)(c.m + c.n), 8);
     product_run(&p, pick);
     for (int batch = 0; batch < c.batch; batch++)
         for (int j = 0; j < c.n; j++)
             for (int i = 0; i < c.m; i++) {
-                double wanted = wanted_element(&p, batch, i, j, bias_before);
-                near(&c, p.d.value[(size_t)batch * p.stride_d + (size_t)j * (size_t)p.ldd + (size_t)i], wanted);
-                gradient[i] += c.epilogue & 16 ? wanted : 0;
+                double wanted = wanted_element(&p, batch, i, j, bias_before), scale = 1 + fabs(wanted);
+                near(&c, p.d.value[(size_t)batch * p.stride_d + (size_t)j * (size_t)p.ldd + (size_t)i], wanted, scale);
+                rows[i] += c.epilogue & 16 ? wanted : 0;
+                scales[i] += scale;
             }
-    for (int i = 0; c.epilogue & 256 && i < c.m; i++)
-        for (int k = 0; k < c.k; k++)
-            gradient[i] += element_a(&p, 0, i, k);
-    for (int j = 0; c.epilogue & 512 && j < c.n; j++)
-        for (int k = 0; k < c.k; k++)
-            gradient[j] += element_b(&p, 0, k, j);
-    for (int i = 0; c.epilogue & (16 | 256 | 512) && i < (c.epilogue & 512 ? c.n : c.m); i++)
-        near(&c, p.bias.value[i], gradient[i]);
-    free(gradient);
+    if (c.epilogue & (16 | 256 | 512))
+        check_gradient(&p, rows, scales);
+    free(rows);
+    free(scales);
     free(bias_before);
     product_free(&p);
 }

@@ -28,7 +28,7 @@ static void out_of_bounds(const char *function, const void *p, size_t bytes)
 {
     char text[256];
     memory_describe(p, text, sizeof text);
-    fault(cudaErrorIllegalAddress, "%s: %zu bytes at %p: %s", function, bytes, p, text);
+    device_fault(cudaErrorIllegalAddress, "%s: %zu bytes at %p: %s", function, bytes, p, text);
 }
 
 static void copy_run(void *arg)

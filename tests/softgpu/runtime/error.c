@@ -40,7 +40,7 @@ cudaError_t leave(cudaError_t e)
     return e;
 }
 
-void fault(cudaError_t e, const char *format, ...)
+void device_fault(cudaError_t e, const char *format, ...)
 {
     char text[4096];
     va_list list;

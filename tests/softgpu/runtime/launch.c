@@ -78,8 +78,8 @@ static void call_run(void *arg)
             vm_touched(machine(), touched, (void *)op_running());
         return;
     }
-    fault(error_of(error.fault), "kernel %s <<<(%u, %u, %u), (%u, %u, %u), %u>>>: %s", c->kernel->title, c->grid[0], c->grid[1],
-          c->grid[2], c->block[0], c->block[1], c->block[2], c->dynamic, error.text);
+    device_fault(error_of(error.fault), "kernel %s <<<(%u, %u, %u), (%u, %u, %u), %u>>>: %s", c->kernel->title, c->grid[0],
+                 c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->dynamic, error.text);
     if (error.fault == VM_OUT_OF_BOUNDS)
         blame_parameters(c);
 }

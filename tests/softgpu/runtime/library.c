@@ -25,7 +25,7 @@ static bool held(const void *p, size_t bytes, const char *what)
     char text[256];
     const Allocation *a = memory_find(p);
     memory_describe(a && a->live ? (const char *)p + bytes - 1 : p, text, sizeof text);
-    fault(cudaErrorIllegalAddress, "%s, %s: %zu bytes at %p end %s", op_running()->work->name, what, bytes, p, text);
+    device_fault(cudaErrorIllegalAddress, "%s, %s: %zu bytes at %p end %s", op_running()->work->name, what, bytes, p, text);
     return false;
 }
 
@@ -37,8 +37,8 @@ bool softgpu_read(const void *p, size_t bytes, const char *what)
     race_touch(op_running(), p, bytes, false);
     if (!vm_memory_unwritten(machine(), (uint64_t)p, bytes, &first))
         return !fault_get();
-    fault(cudaErrorLaunchFailure, "%s, %s: byte %lu of %zu at %p was never written", op_running()->work->name, what,
-          first - (uint64_t)p, bytes, p);
+    device_fault(cudaErrorLaunchFailure, "%s, %s: byte %lu of %zu at %p was never written", op_running()->work->name, what,
+                 first - (uint64_t)p, bytes, p);
     return false;
 }
 

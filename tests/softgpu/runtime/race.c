@@ -75,11 +75,11 @@ void race_touch(const Op *op, const void *p, uint64_t bytes, bool write)
         offset = i * SECTOR;
     }
     if (foe)
-        fault(cudaErrorLaunchFailure,
-              "race between streams at byte %lu of %s: %s on stream %d, and %s on stream %d, which %s it. "
-              "Nothing orders the two",
-              offset, a->name, past[foe].work->name, past[foe].stream, op->work->name, op->stream->id,
-              write ? "writes" : "reads");
+        device_fault(cudaErrorLaunchFailure,
+                     "race between streams at byte %lu of %s: %s on stream %d, and %s on stream %d, which %s it. "
+                     "Nothing orders the two",
+                     offset, a->name, past[foe].work->name, past[foe].stream, op->work->name, op->stream->id,
+                     write ? "writes" : "reads");
 }
 
 void race_reset(void)

@@ -37,7 +37,7 @@ cudaError_t leave(cudaError_t e);
 void enter_anyway(void);
 
 /* An operation has failed: every later call answers e, until cudaDeviceReset. Says why, printf-style. */
-void fault(cudaError_t e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void device_fault(cudaError_t e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The fatal error of the context, or success. */
 cudaError_t fault_get(void);
