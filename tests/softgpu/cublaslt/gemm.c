@@ -10,7 +10,7 @@
 
 #include "tests/softgpu/cublaslt/gemm.h"
 
-enum { TILE_M = 48, TILE_N = 8, KC = 256, LANES = 16 };
+enum { TILE_M = 48, TILE_N = 8, KC = 256, LANES = 16, SMALL = 1 << 16 /* one thread is faster below */ };
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4)));
 
 /* ---- Elements -------------------------------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ static void pack(float *out, const Matrix *s, size_t minor, size_t minor_stride,
                  size_t k, Rounding rounding)
 {
     size_t panels = (minor + width - 1) / width;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (minor * k > SMALL)
     for (size_t p = 0; p < panels; p++) {
         size_t used = minor - p * width < width ? minor - p * width : width;
         pack_panel(out + p * k * width, s, p * width * minor_stride + k_begin * k_stride, minor_stride, k_stride, width, used, k,
@@ -159,7 +159,7 @@ static void gemm_part(float *out, const Matrix *a, const Matrix *b, size_t m, si
         size_t k = end - k0 < KC ? end - k0 : KC;
         pack(panels_a, a, m, a->row, a->column, TILE_M, k0, k, rounding);
         pack(panels_b, b, n, b->column, b->row, TILE_N, k0, k, rounding);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (m * n * k > SMALL)
         for (size_t i = 0; i < tiles_m; i++)
             for (size_t j = 0; j < tiles_n; j++)
                 multiply_tile(out + j * TILE_N * ld + i * TILE_M, ld, panels_a + i * k * TILE_M, panels_b + j * k * TILE_N, k);

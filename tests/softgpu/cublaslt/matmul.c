@@ -88,7 +88,7 @@ static void matrix_multiply(const Job *job, float *out, int i)
     size_t ld = gemm_padded(p->m);
     char *bias = softgpu_host(p->bias);
     gemm(out, &a, &b, p->m, p->n, p->k, job->algorithm.parts, p->rounding);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (p->m * p->n > 1 << 14)
     for (size_t j = 0; j < p->n; j++) {
         column_finish(job, out + j * ld, j, &c, bias + (size_t)i * (size_t)p->bias_stride * element_bytes(p->d.type));
         for (size_t r = 0; r < p->m; r++)
