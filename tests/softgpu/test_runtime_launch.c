@@ -155,6 +155,25 @@ static void test_mutation(void **state)
     assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
 }
 
+/* The counters of a launch, in a file: 4 warps of 32 lanes store 4 bytes each, in 4 sectors a request. */
+static void test_profile(void **state)
+{
+    (void)state;
+    char path[80], settings[100], text[4096] = "";
+    snprintf(path, sizeof path, "%s-profile", rig_log);
+    snprintf(settings, sizeof settings, "PROFILE=%s", path);
+    fresh(settings);
+    ok(fill(device_floats(128), 1, 128, NULL));
+    ok(cudaDeviceSynchronize());
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    unlink(path);
+    assert_non_null(strstr(text, "== fill(float*, float, int)"));
+    assert_non_null(strstr(text, "4 requests, 512 bytes, 4.00 sectors a request"));
+}
+
 static void test_forms(void **state)
 {
     (void)state;
@@ -228,8 +247,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_configuration), cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_out_of_bounds),
         cmocka_unit_test(test_faults),        cmocka_unit_test(test_checks),        cmocka_unit_test(test_mutation),
-        cmocka_unit_test(test_forms),         cmocka_unit_test(test_chevrons),      cmocka_unit_test(test_cards),
-        cmocka_unit_test(test_unimplemented),
+        cmocka_unit_test(test_profile),       cmocka_unit_test(test_forms),         cmocka_unit_test(test_chevrons),
+        cmocka_unit_test(test_cards),         cmocka_unit_test(test_unimplemented),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

@@ -132,6 +132,11 @@ static void test_legacy_stream(void **state)
         assert_float_equal(value_at(x), 3, 0);
         assert_float_equal(value_at(x + N - 1), 2, 0);
     }
+    fresh("RACE=1");
+    float *x = device_floats(N);
+    ok(fill(x, 1, N, stream_new(cudaStreamNonBlocking)));
+    ok(fill(x, 2, N, NULL));
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
 }
 
 static void test_events(void **state)
@@ -224,6 +229,30 @@ static void test_graph(void **state)
     }
 }
 
+/* Two branches of a graph that nothing orders: found although launches run them one after the other. */
+static void test_graph_race(void **state)
+{
+    (void)state;
+    fresh("RACE=1");
+    float *x = device_floats(N);
+    cudaStream_t s1 = stream_new(cudaStreamNonBlocking), s2 = stream_new(cudaStreamNonBlocking);
+    cudaEvent_t fork = event_new(), join = event_new();
+    cudaGraph_t g;
+    cudaGraphExec_t exec;
+    ok(cudaStreamBeginCapture(s1, cudaStreamCaptureModeGlobal));
+    ok(cudaEventRecord(fork, s1));
+    ok(cudaStreamWaitEvent(s2, fork, 0));
+    ok(fill(x, 4, N, s2));
+    ok(cudaEventRecord(join, s2));
+    ok(scale(x, N, s1));
+    ok(cudaStreamWaitEvent(s1, join, 0));
+    ok(cudaStreamEndCapture(s1, &g));
+    ok(cudaGraphInstantiate(&exec, g, 0));
+    ok(cudaGraphLaunch(exec, s1));
+    assert_int_equal(cudaStreamSynchronize(s1), cudaErrorLaunchFailure);
+    assert_true(said("race between streams at byte 0 of"));
+}
+
 static void test_capture_rules(void **state)
 {
     (void)state;
@@ -279,11 +308,12 @@ static void test_fault_stops_the_queue(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_event_orders),    cmocka_unit_test(test_missing_wait),
-        cmocka_unit_test(test_race_is_a_fault), cmocka_unit_test(test_no_race),
-        cmocka_unit_test(test_legacy_stream),   cmocka_unit_test(test_events),
-        cmocka_unit_test(test_host_function),   cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_capture_rules),   cmocka_unit_test(test_fault_stops_the_queue),
+        cmocka_unit_test(test_event_orders),          cmocka_unit_test(test_missing_wait),
+        cmocka_unit_test(test_race_is_a_fault),       cmocka_unit_test(test_no_race),
+        cmocka_unit_test(test_legacy_stream),         cmocka_unit_test(test_events),
+        cmocka_unit_test(test_host_function),         cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_capture_rules),         cmocka_unit_test(test_graph_race),
+        cmocka_unit_test(test_fault_stops_the_queue),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }
