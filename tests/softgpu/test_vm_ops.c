@@ -351,6 +351,8 @@ static void test_compare(void **state)
         {"wwww", "xor.pred q, p, q; selp.b32 d, 1, 2, q;", 0, 0, 0, 1},
         {"wwww", "not.pred q, q; selp.b32 d, 1, 2, q;", 0, 0, 0, 1},
         {"wwww", "mov.pred q, p; selp.b32 d, 1, 2, q;", 0, 0, 0, 1},
+        {"wwww", "mov.pred q, -1; selp.b32 d, 1, 2, q;", 0, 0, 0, 1},
+        {"wwww", "mov.pred p, 0; selp.b32 d, 1, 2, p;", 0, 0, 0, 2},
         {"llll", "selp.b64 d, a, b, q;", 1, 2, 0, 2},
         {"wwww", "testp.finite.f32 p, a; selp.b32 d, 1, 2, p;", 0x7f800000, 0, 0, 2},
         {"wwww", "testp.notanumber.f32 p, a; selp.b32 d, 1, 2, p;", 0xffc00000, 0, 0, 1},

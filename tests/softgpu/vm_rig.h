@@ -76,17 +76,15 @@ static inline VmModule *rig_load(Rig *r, const char *ptx)
     return m;
 }
 
-/* A kernel whose only parameter is the buffer. The first whose mangled name has the name in it. */
 static inline VmKernel *rig_kernel(VmModule *m, const char *name)
 {
-    VmKernel *k;
-    for (int n = 0; (k = vm_kernel_at(m, n)) != NULL; n++)
-        if (strstr(vm_kernel_info(k)->name, name) != NULL)
-            return k;
-    fail_msg("no kernel %s", name);
-    return NULL;
+    VmKernel *k = vm_kernel_find(m, name);
+    if (k == NULL)
+        fail_msg("no kernel %s", name);
+    return k;
 }
 
+/* A kernel has one parameter: the address of the buffer. */
 static inline bool rig_launch(Rig *r, VmKernel *k, uint32_t blocks, uint32_t threads, uint32_t dynamic_shared)
 {
     const uint32_t grid[3] = {blocks, 1, 1}, block[3] = {threads, 1, 1};

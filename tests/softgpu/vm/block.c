@@ -109,7 +109,8 @@ static void clocks_join(uint32_t *to, const uint32_t *from)
         to[v] = from[v] > to[v] ? from[v] : to[v];
 }
 
-/* The warp has reached w->barrier. False: a wrong count. */
+/* The warp has reached w->barrier. False: a wrong count, or warps that cannot come. (Hardware since Volta lets those be that have
+ * exited; a kernel that relies on it is more likely wrong.) */
 static bool barrier_arrive(Block *b, Warp *w)
 {
     const Insn *i = w->barrier;
@@ -118,6 +119,10 @@ static bool barrier_arrive(Block *b, Warp *w)
     if (threads % LANES != 0 || (r->arrived > 0 && r->expected != threads))
         return fault(w, i, first_lane(w->live), VM_BAD_SYNC, 0, "barrier %u: %u threads, where others say %u or warps are meant",
                      barrier_number(w), threads, r->expected);
+    for (int v = 0; v < b->n_warps && threads == 0; v++)
+        if (b->warps[v].live == 0)
+            return fault(w, i, first_lane(w->live), VM_BAD_SYNC, 0, "a barrier of the whole block, of which warp %d has exited",
+                         v);
     r->arrived += LANES;
     r->expected = threads;
     clocks_join(r->clock, w->clock);
@@ -222,7 +227,7 @@ static bool warp_finish(Block *b, Warp *w)
                      "the warp exits with a cp.async that nobody waited for");
     for (uint32_t n = 0; n < MAX_BARRIERS; n++)
         if (b->barriers[n].arrived > 0 && b->barriers[n].expected == 0)
-            return fault(w, &k->code[w->pc - 1], 0, VM_BAD_SYNC, 0, "a warp exits while others wait at barrier %u", n);
+            return fault(w, &k->code[w->pc - 1], 0, VM_BAD_SYNC, 0, "a warp has exited while others wait at barrier %u", n);
     return barriers_open(b);
 }
 

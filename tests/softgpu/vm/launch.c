@@ -216,12 +216,11 @@ const char *vm_sync_text(const VmKernel *kernel, int index)
 {
     if (index < 0 || index >= kernel->n_syncs)
         return NULL;
-    VmModule *m = kernel->module;
-    const InsnText *t = &kernel->text[kernel->syncs[index]];
-    const char *file = t->file > 0 && t->file < m->n_files && m->files[t->file] != NULL ? m->files[t->file] : "?";
-    char text[1024];
-    int n = snprintf(text, sizeof text, "%s at %s:%d (PTX line %d)", t->text, file, t->source_line, t->line);
-    return arena_text(&m->arena, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    int at = kernel->syncs[index];
+    char source[512], text[1024];
+    source_text(kernel, at, source, sizeof source);
+    int n = snprintf(text, sizeof text, "%s%s (PTX line %d)", kernel->text[at].text, source, kernel->text[at].line);
+    return arena_text(&kernel->module->arena, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
 void vm_sync_skip(VmKernel *kernel, int index)

@@ -78,6 +78,7 @@ typedef struct InsnText {
     const char *text;
     int line;              /* of the PTX                                  */
     int file, source_line; /* of the CUDA source, from .loc; file 0: none */
+    int caller, call_line; /* and where it was inlined                    */
     VmClass class;
     int flops; /* of one lane; of the warp for mma            */
 } InsnText;
@@ -347,6 +348,8 @@ static inline int first_lane(uint32_t mask)
 /* Records a fault of the lane at the instruction, with where it happened, and stops the launch. Returns false. (fault.c) */
 bool fault(Warp *w, const Insn *i, int lane, VmFault kind, uint64_t address, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
+/* " at layernorm.cu:57 in reduce.cuh:12" for the n-th instruction, or nothing, when the source is unknown. (fault.c) */
+void source_text(const VmKernel *k, int n, char *text, size_t size);
 /* Fills an error that has no kernel to speak of. Returns false. */
 bool vm_error_set(VmError *e, VmFault kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -238,10 +238,9 @@ static void print_culprit(FILE *out, const VmKernel *k, int n)
                 (double)c->ideal_sectors / (double)c->requests);
     if (c->conflicts > 0)
         fprintf(out, " %.2f-way bank conflict", 1 + (double)c->conflicts / (double)c->phases);
-    const VmModule *m = k->module;
-    if (t->file > 0 && t->file < m->n_files && m->files[t->file] != NULL)
-        fprintf(out, " (%s:%d)", m->files[t->file], t->source_line);
-    fprintf(out, "\n");
+    char source[512];
+    source_text(k, n, source, sizeof source);
+    fprintf(out, "%s\n", source);
 }
 
 void vm_profile_print(FILE *out, VmKernel *kernel)

@@ -144,9 +144,7 @@ void add_in(Decoder *d, const Operand *o, int size)
     case OPERAND_INTEGER:
     case OPERAND_FLOAT:
     case OPERAND_DOUBLE:
-        if (size == 0)
-            parse_error(d->p, "a number where a predicate is needed: %s", d->t->text);
-        add_constant(d, size, constant_bits(o, size));
+        add_constant(d, size, size == 0 ? (o->number ? UINT32_MAX : 0) : constant_bits(o, size));
         break;
     case OPERAND_SYMBOL:
         add_register(d, symbol_register(d, o, size));

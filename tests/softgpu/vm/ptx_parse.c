@@ -560,7 +560,8 @@ static void instruction_add(Parser *p, const char *label)
     k->text = arena_grow(p->arena, k->text, k->n_code, sizeof *k->text);
     p->targets = arena_grow(p->arena, p->targets, k->n_code, sizeof *p->targets);
     k->code[k->n_code] = (Insn){.guard = REGISTER_TRUE};
-    k->text[k->n_code] = (InsnText){.line = p->line, .file = p->file, .source_line = p->source_line};
+    k->text[k->n_code] = p->loc;
+    k->text[k->n_code].line = p->line;
     p->targets[k->n_code++] = label;
 }
 
@@ -599,12 +600,15 @@ static void instruction_read(Parser *p)
     ptx_decode(&d);
 }
 
-/* .loc 1 57 5, function_name ..., inlined_at ...: the source line of what follows */
+/* .loc 1 57 5, function_name $L__info_string3, inlined_at 2 80 9: the source line of what follows */
 static void loc_read(Parser *p)
 {
-    p->file = (int)next_integer(p);
-    p->source_line = (int)next_integer(p);
-    skip_line(p);
+    p->loc = (InsnText){.file = (int)next_integer(p), .source_line = (int)next_integer(p)};
+    while (p->module->tokens[p->at].line == p->line && peek(p)[0] != 0)
+        if (strcmp(next(p), "inlined_at") == 0) {
+            p->loc.caller = (int)next_integer(p);
+            p->loc.call_line = (int)next_integer(p);
+        }
 }
 
 static void scope_close(Parser *p)

@@ -30,8 +30,8 @@ typedef struct Parser {
     int n_declared, depth;
     Label *labels;
     int n_labels;
-    const char **targets;  /* of each instruction: the label it branches to, or NULL */
-    int file, source_line; /* of the last .loc */
+    const char **targets; /* of each instruction: the label it branches to, or NULL */
+    InsnText loc;         /* the source lines of the last .loc */
 } Parser;
 
 typedef enum OperandKind {

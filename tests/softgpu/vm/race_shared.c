@@ -18,7 +18,7 @@ static bool ordered(const Warp *w, const SharedStamp *s, int thread)
     int v = s->thread / LANES;
     if (v == w->id)
         return s->clock != w->clock[v] || s->epoch != w->epoch;
-    return w->clock[v] > s->clock;
+    return w->clock[v] >= s->clock;
 }
 
 static SharedStamp stamp(const Warp *w, int thread)
