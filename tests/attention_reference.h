@@ -2,8 +2,8 @@
  *
  * An implementation on 16-bit numbers may round, besides the results, what it multiplies: the probabilities, and dS. With u half
  * the distance of neighbours relative to a number (2^-8 for BF16, 2^-11 for F16), a sum over j of P_ij v_jd is then off by at
- * most u times the sum of the magnitudes; and D, made of the rounded att, by half the distance of the numbers near att times
- * |datt|. The reference adds these bounds up along with the sums. */
+ * most u times the sum of the magnitudes. D is made of att as the forward left it: it is off by |datt| times what att is off and
+ * half the distance of the numbers near it. The reference adds these bounds up along with the sums. */
 #ifndef TALLY_TESTS_ATTENTION_REFERENCE_H
 #define TALLY_TESTS_ATTENTION_REFERENCE_H
 
@@ -60,7 +60,7 @@ static inline void reference_query_forward(AttentionReference *r, int64_t b, int
     }
 }
 
-/* Its backward. att_error: how far the numbers of att may be from what they should be, times u; dp has room for i + 1. */
+/* Its backward. dp has room for i + 1 numbers. */
 static inline void reference_query_backward(AttentionReference *r, int64_t b, int64_t h, int64_t i, const double *p,
                                             const double *z, double *dp)
 {
@@ -80,7 +80,7 @@ static inline void reference_query_backward(AttentionReference *r, int64_t b, in
         delta += p[j] * dp[j];
     }
     for (int64_t d = 0; d < s.hd; d++)
-        delta_off += fabs(datt[d]) * (fabs(r->att[out + d]) * r->u + r->least);
+        delta_off += fabs(datt[d]) * (r->att_off[out + d] + fabs(r->att[out + d]) * r->u + r->least);
     for (int64_t j = 0; j <= i; j++) {
         const int64_t at = (b * s.T + j) * w + key;
         const double ds = scale * p[j] * (dp[j] - delta), off = fabs(ds) * r->u + scale * (r->least + p[j] * delta_off);

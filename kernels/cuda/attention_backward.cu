@@ -19,22 +19,17 @@
 #include "kernels/cuda/attention_tile.cuh"
 
 template <int HD> struct ByQuery {
-    enum {
-        OWN = 16 * WARPS, /* queries of a block        */
-        WALK = HD <= 64    ? 64
-               : HD <= 192 ? 32
-                           : 16,               /* keys and values of a tile */
-        SHARED = 2 * HD * (2 * OWN + 4 * WALK) /* bytes: q, datt; two buffers of keys and of values */
-    };
+    static constexpr int OWN = 16 * WARPS;                             /* queries of a block        */
+    static constexpr int WALK = HD <= 64 ? 64 : (HD <= 192 ? 32 : 16); /* keys and values of a tile */
+    static constexpr int SHARED = 2 * HD * (2 * OWN + 4 * WALK);       /* bytes: q, datt; two buffers of keys and of values */
 };
 
 template <int HD> struct ByKey {
-    enum {
-        SPLIT = HD <= 128 ? 1 : 2,                            /* warps that share the columns of the same 16 keys */
-        OWN = 16 * WARPS / SPLIT,                             /* keys of a block                                  */
-        WALK = HD <= 64 ? 64 : 32,                            /* queries of a tile                                */
-        SHARED = 2 * HD * (2 * OWN + 4 * WALK) + 4 * 4 * WALK /* bytes: k, v; two buffers of q, datt, lse and D */
-    };
+    static constexpr int SPLIT = HD <= 128 ? 1 : 2; /* warps that share the columns of the same 16 keys */
+    static constexpr int OWN = 16 * WARPS / SPLIT;  /* keys of a block                                  */
+    static constexpr int WALK = HD <= 64 ? 64 : 32; /* queries of a tile                                */
+    static constexpr int SHARED =
+        2 * HD * (2 * OWN + 4 * WALK) + 4 * 4 * WALK; /* bytes: k, v; two buffers of q, datt, lse and D */
 };
 
 /* D of this lane's two queries: out is the first of the warp's 16 rows of datt and att. The four lanes of a row take chunks of 8
@@ -75,7 +70,7 @@ static __device__ __forceinline__ void queries_begin(float (&lse)[2], float (&de
     }
 }
 
-template <class T, int HD> static __global__ void __launch_bounds__(THREADS) attention_query_kernel(const AttentionCall a)
+template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) attention_query_kernel(const AttentionCall a)
 {
     constexpr int OWN = ByQuery<HD>::OWN, WALK = ByQuery<HD>::WALK, N = WALK / 16;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -94,6 +89,11 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS) att
     tile_load<T, HD, WALK>(keys, k, a.width, a.T, a);
     tile_load<T, HD, WALK>(values, v, a.width, a.T, a);
     queries_begin(lse, delta, a, head, at.out + query * out_width, query);
+    OwnRows<T, HD, HD <= 64> own = {queries, row}, own_grads = {grads, row};
+    copies_wait();
+    __syncthreads(); /* queries and gradients are here */
+    own.begin();
+    own_grads.begin();
     Piece dq[HD / 16];
     pieces_zero(dq);
     for (int tile = 0; tile < tiles; tile++) {
@@ -107,8 +107,8 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS) att
         if (key > query + 15)
             continue; /* all these keys come after the warp's queries */
         Piece s[N], dp[N];
-        scores<T, HD>(s, queries, row, keys + now);
-        scores<T, HD>(dp, grads, row, values + now);
+        scores(s, own, keys + now);
+        scores(dp, own_grads, values + now);
         if (key + WALK > query)
             mask_future_keys(s, query, key);
         uint32_t kept = ~0u;
@@ -174,7 +174,7 @@ static __device__ __forceinline__ void gradient_tile(Piece (&s)[N], Piece (&dp)[
         }
 }
 
-template <class T, int HD> static __global__ void __launch_bounds__(THREADS) attention_key_kernel(const AttentionCall a)
+template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) attention_key_kernel(const AttentionCall a)
 {
     constexpr int OWN = ByKey<HD>::OWN, WALK = ByKey<HD>::WALK, N = WALK / 16, SPLIT = ByKey<HD>::SPLIT, M = HD / 16 / SPLIT;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -191,6 +191,7 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS) att
     tile_load<T, HD, OWN>(keys, (const T *)a.qkv + at.key + first * a.width, a.width, a.T - first, a);
     tile_load<T, HD, OWN>(values, (const T *)a.qkv + at.value + first * a.width, a.width, a.T - first, a);
     walk_load<T, HD, WALK>(a, WalkTile{0, first}, head, at, queries, grads, lse, delta);
+    OwnRows<T, HD, false> own_keys = {keys, row}, own_values = {values, row};
     Piece dk[M], dv[M];
     pieces_zero(dk);
     pieces_zero(dv);
@@ -205,8 +206,8 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS) att
         if (w.query + WALK <= key)
             continue; /* all these queries come before the warp's keys */
         Piece s[N], dp[N];
-        scores<T, HD>(s, keys, row, queries + now * WALK * HD);
-        scores<T, HD>(dp, values, row, grads + now * WALK * HD);
+        scores(s, own_keys, queries + now * WALK * HD);
+        scores(dp, own_values, grads + now * WALK * HD);
         if (w.query < key + 15)
             mask_past_queries(s, key, w.query);
         KeptByKey kept = {{~0u, ~0u}};
@@ -230,7 +231,7 @@ size_t attention_backward_shared(int hd)
     size_t bytes = 0;
     with_head_size(hd, [&](auto size) {
         constexpr int HD = decltype(size)::value;
-        bytes = (int)ByQuery<HD>::SHARED > (int)ByKey<HD>::SHARED ? ByQuery<HD>::SHARED : ByKey<HD>::SHARED;
+        bytes = ByQuery<HD>::SHARED > ByKey<HD>::SHARED ? ByQuery<HD>::SHARED : ByKey<HD>::SHARED;
     });
     return bytes;
 }

@@ -10,11 +10,9 @@
 #include "kernels/cuda/attention_tile.cuh"
 
 template <int HD> struct Forward {
-    enum {
-        OWN = 16 * WARPS,                  /* queries of a block       */
-        WALK = HD <= 64 ? 64 : 32,         /* keys and values of a tile */
-        SHARED = 2 * HD * (OWN + 4 * WALK) /* bytes: queries; two buffers of keys and of values */
-    };
+    static constexpr int OWN = 16 * WARPS;                   /* queries of a block       */
+    static constexpr int WALK = HD <= 64 ? 64 : 32;          /* keys and values of a tile */
+    static constexpr int SHARED = 2 * HD * (OWN + 4 * WALK); /* bytes: queries; two buffers of keys and of values */
 };
 
 /* Of the two queries that a lane has a share of: the largest score, and the lane's part of the sum. */
@@ -79,7 +77,7 @@ static __device__ __forceinline__ void softmax_finish(const AttentionCall &a, co
     }
 }
 
-template <class T, int HD> static __global__ void __launch_bounds__(THREADS) attention_forward_kernel(const AttentionCall a)
+template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) attention_forward_kernel(const AttentionCall a)
 {
     constexpr int OWN = Forward<HD>::OWN, WALK = Forward<HD>::WALK, N = WALK / 16;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -96,6 +94,10 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS) att
     tile_load<T, HD, OWN>(queries, (const T *)a.qkv + at.query + first * a.width, a.width, a.T - first, a);
     tile_load<T, HD, WALK>(keys, k, a.width, a.T, a);
     tile_load<T, HD, WALK>(values, v, a.width, a.T, a);
+    OwnRows<T, HD, HD <= 128> own = {queries, row};
+    copies_wait();
+    __syncthreads(); /* the queries are here */
+    own.begin();
     Piece out[HD / 16];
     pieces_zero(out);
     Online online = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
@@ -111,7 +113,7 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS) att
             continue; /* all these keys come after the warp's queries */
         Piece s[N];
         float shrink[2];
-        scores<T, HD>(s, queries, row, keys + now);
+        scores(s, own, keys + now);
         if (key + WALK > query)
             mask_future_keys(s, query, key);
         softmax_tile(s, online, shrink, c);

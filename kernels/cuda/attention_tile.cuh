@@ -155,15 +155,40 @@ template <int N> static __device__ __forceinline__ void pieces_zero(Piece (&p)[N
             p[n].v[i / 4][i % 4] = 0.0f;
 }
 
-/* s [16, 16 N] = 16 own rows, from `row` of tile `own` on, times the 16 N rows of tile `walk` transposed. */
-template <class T, int HD, int N>
-static __device__ __forceinline__ void scores(Piece (&s)[N], const T *own, int row, const T *walk)
+/* 16 own rows as left factor. KEEP: in registers, HD / 4 of them, from begin() on, which is called once the rows are in shared
+ * memory; else they are read from there each time. */
+template <class T, int HD, bool KEEP> struct OwnRows {
+    const T *tile;
+    int row; /* the first of them in the tile */
+    Operand kept[KEEP ? HD / 16 : 1];
+
+    __device__ __forceinline__ Operand read(int k) const
+    {
+        int lane = threadIdx.x % WARP;
+        return matrix_load(tile + tile_at<HD>(row + lane % 16, 2 * k + lane / 16));
+    }
+    __device__ __forceinline__ void begin()
+    {
+        if (KEEP)
+#pragma unroll
+            for (int k = 0; k < HD / 16; k++)
+                kept[KEEP ? k : 0] = read(k);
+    }
+    __device__ __forceinline__ Operand columns(int k) const
+    {
+        return KEEP ? kept[KEEP ? k : 0] : read(k);
+    }
+};
+
+/* s [16, 16 N] = 16 own rows times the 16 N rows of tile `walk` transposed. */
+template <class T, int HD, bool KEEP, int N>
+static __device__ __forceinline__ void scores(Piece (&s)[N], const OwnRows<T, HD, KEEP> &own, const T *walk)
 {
     int lane = threadIdx.x % WARP;
     pieces_zero(s);
 #pragma unroll
     for (int k = 0; k < HD / 16; k++) {
-        Operand left = matrix_load(own + tile_at<HD>(row + lane % 16, 2 * k + lane / 16));
+        Operand left = own.columns(k);
 #pragma unroll
         for (int n = 0; n < N; n++)
             mma<T>(s[n], left, matrix_load(walk + tile_at<HD>(16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2)));
