@@ -23,6 +23,15 @@ static __global__ void __launch_bounds__(THREADS) grad_norm_pieces_kernel(double
         partial[blockIdx.x] = sum;
 }
 
+/* base^n by squaring: some 20 products, each good to 2^-53. */
+static __device__ double power(double base, int64_t n)
+{
+    double result = 1;
+    for (; n > 0; n >>= 1, base *= base)
+        result *= n & 1 ? base : 1;
+    return result;
+}
+
 static __global__ void __launch_bounds__(THREADS)
     grad_norm_finish_kernel(StepState *s, const double *partial, int64_t pieces, float clip, double beta1, double beta2)
 {
@@ -39,8 +48,8 @@ static __global__ void __launch_bounds__(THREADS)
     if (s->nonfinite)
         return;
     s->adam_t++;
-    s->bias_1 = (float)(1 - pow(beta1, (double)s->adam_t));
-    s->bias_2 = (float)(1 - pow(beta2, (double)s->adam_t));
+    s->bias_1 = (float)(1 - power(beta1, s->adam_t));
+    s->bias_2 = (float)(1 - power(beta2, s->adam_t));
 }
 
 extern "C" void cuda_grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam)
