@@ -238,6 +238,7 @@ static void test_float(void **state)
         {"llll", "add.f64 d, a, b;", 0x3ff0000000000000ull, 0x3ff0000000000000ull, 0, 0x4000000000000000ull},
         {"llll", "fma.rn.f64 d, a, b, c;", 0x4000000000000000ull, 0x4000000000000000ull, 0xc010000000000000ull, 0},
         {"llll", "div.rn.f64 d, a, b;", 0x3ff0000000000000ull, 0x4000000000000000ull, 0, 0x3fe0000000000000ull},
+        {"llll", "rcp.approx.ftz.f64 d, a;", 0x4008000000000000ull, 0, 0, 0x3fd5555500000000ull},
         {"llll", "sqrt.rn.f64 d, a;", 0x4010000000000000ull, 0, 0, 0x4000000000000000ull},
         {"llll", "max.f64 d, a, b;", 0x7ff8000000000000ull, 0, 0, 0},
     };

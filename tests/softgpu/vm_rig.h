@@ -41,7 +41,7 @@ static inline uint64_t rig_place(void *context, uint64_t bytes, uint64_t align, 
 
 static inline VmOptions rig_options(void)
 {
-    return (VmOptions){.threads = 1, .max_steps = 1000000};
+    return (VmOptions){.threads = 1, .max_steps = 200000};
 }
 
 /* A machine whose memory is `bytes` long, written (zeros) as far as check mode is concerned. */

@@ -196,7 +196,7 @@ static bool barriers_open(Block *b)
 /* The warp whose turn it is after `last` (-1: the first), and for how many instructions. NULL: none can run. */
 static Warp *warp_choose(Block *b, int last, uint64_t *budget)
 {
-    enum { LONG_SLICE = 200000, SHORT_SLICE = 16, MEDIUM_SLICE = 400 };
+    enum { LONG_SLICE = 20000, SHORT_SLICE = 16, MEDIUM_SLICE = 400 };
     const VmOptions *o = &b->launch->vm->options;
     Warp *ready[MAX_WARPS];
     int n = 0;

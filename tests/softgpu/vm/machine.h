@@ -24,6 +24,7 @@ enum {
     SHARED_GAP = 128,  /* unused bytes after each shared variable, so that leaving one is noticed        */
     SHADOW_BYTES = 2,  /* the races of shared and global memory are tracked for each 2 bytes             */
     SECTOR_BYTES = 32,
+    MAX_LOCAL = 524288, /* bytes of a thread's frame                                                         */
     MAX_SHARED = 233472 /* the most that any card offers a block                                          */
 };
 
@@ -107,7 +108,8 @@ typedef enum RegisterKind { REGISTER_VARIABLE, REGISTER_CONSTANT, REGISTER_DYNAM
  * SPECIAL: value says which (Special). */
 typedef struct Register {
     RegisterKind kind;
-    uint8_t size; /* 0 predicate, 4, 8 */
+    uint8_t size;  /* 0 predicate, 4, 8 */
+    bool is_param; /* stands for a .param variable of a call: ld.param and st.param are moves */
     uint64_t value;
     int slot; /* given by liveness */
 } Register;
@@ -182,6 +184,16 @@ typedef struct Symbol {
     bool dynamic; /* extern .shared */
 } Symbol;
 
+/* A device function: calls of it are put in place (ptx_call.c). Results come first in names and sizes. */
+enum { MAX_FUNCTION_PARAMS = 16 };
+typedef struct Function {
+    const char *name;
+    const char *names[MAX_FUNCTION_PARAMS];
+    int sizes[MAX_FUNCTION_PARAMS]; /* bytes of the registers: 4, 8 */
+    int n_results, n_params;        /* n_params: all, results included */
+    int body;                       /* its first token */
+} Function;
+
 struct VmModule {
     Vm *vm;
     VmModule *next;
@@ -193,6 +205,8 @@ struct VmModule {
     int n_files;
     Symbol *symbols;
     int n_symbols;
+    Function *functions;
+    int n_functions;
     VmKernel *kernels;
     int n_kernels;
 };

@@ -68,6 +68,16 @@ static inline f64 double_min(f64 x, f64 y)
     return x != x ? y : y != y ? x : x < y ? x : y < x ? y : copysign(1, x) < 0 ? x : y;
 }
 
+/* Approximations of doubles have 20 bits behind the point: the low half of the result is 0. */
+static inline f64 double_coarse(f64 x)
+{
+    u64 bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0xffffffff00000000ull;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* ---- The lists ----------------------------------------------------------------------------------------------------- */
 
 #define SAME(x) (x)
@@ -123,6 +133,8 @@ static inline f64 double_min(f64 x, f64 y)
     X(fma_f64, "fma.f64", f64, f64, f64, f64, 3, VM_FP64, 2, __builtin_fma(a, b, c))                                             \
     X(div_f64, "div.f64", f64, f64, f64, NONE, 2, VM_FP64, 1, a / b)                                                             \
     X(rcp_f64, "rcp.f64", f64, f64, NONE, NONE, 1, VM_FP64, 1, 1 / a)                                                            \
+    X(rcp_near_f64, "rcp.approx.ftz.f64", f64, f64, NONE, NONE, 1, VM_FP64, 1, double_coarse(1 / a))                             \
+    X(rsqrt_near_f64, "rsqrt.approx.ftz.f64", f64, f64, NONE, NONE, 1, VM_FP64, 1, double_coarse(1 / __builtin_sqrt(a)))         \
     X(sqrt_f64, "sqrt.f64", f64, f64, NONE, NONE, 1, VM_FP64, 1, __builtin_sqrt(a))                                              \
     X(neg_f64, "neg.f64", f64, f64, NONE, NONE, 1, VM_FP64, 0, -a)                                                               \
     X(abs_f64, "abs.f64", f64, f64, NONE, NONE, 1, VM_FP64, 0, fabs(a))                                                          \

@@ -229,12 +229,14 @@ static void decode_branch(Decoder *d)
     if (d->n != 1 || d->operands[0].kind != OPERAND_SYMBOL)
         unknown(d);
     else
-        d->p->targets[d->p->kernel->n_code - 1] = d->operands[0].symbol;
+        d->p->targets[d->p->kernel->n_code - 1] = label_name(d->p, d->operands[0].symbol);
 }
 
 static void decode_exit(Decoder *d)
 {
-    d->i->flow = FLOW_EXIT;
+    const char *end = strcmp(d->part[0], "ret") == 0 ? call_end(d->p) : NULL;
+    d->i->flow = end != NULL ? FLOW_BRANCH : FLOW_EXIT;
+    d->p->targets[d->p->kernel->n_code - 1] = end;
     d->i->run = op_nothing;
     d->t->class = VM_CONTROL;
 }

@@ -53,9 +53,27 @@ static void decode_ld_param(Decoder *d)
     set_op(d, fixed ? "ld.param" : "ld.param.indexed", VM_MOVE);
 }
 
+/* ld.param and st.param of a call's .param variable: a move between registers. False: it is another load or store. */
+static bool decode_param_move(Decoder *d, const Operand *address, const Operand *data, bool load)
+{
+    const Register *r = d->p->kernel->registers;
+    if (address->kind != OPERAND_ADDRESS || address->reg < 0 || !r[address->reg].is_param)
+        return false;
+    const Operand variable = {.kind = OPERAND_REGISTER, .reg = address->reg};
+    int size = r[address->reg].size;
+    if (address->number != 0 || vector_count(d) != 1)
+        unknown(d);
+    add_out(d, load ? data : &variable, size);
+    add_in(d, load ? &variable : data, size);
+    set_op(d, size == 8 ? "mov.b64" : "mov.b32", VM_MOVE);
+    return true;
+}
+
 /* ld.global.v4.f32 {...}, [a]; variant 1: the value is sign-extended */
 static void decode_ld(Decoder *d)
 {
+    if (decode_param_move(d, &d->operands[1], &d->operands[0], true))
+        return;
     if (!element_read(d, &d->operands[0]))
         return;
     d->i->space = (uint8_t)space_of(d);
@@ -70,6 +88,8 @@ static void decode_ld(Decoder *d)
 
 static void decode_st(Decoder *d)
 {
+    if (decode_param_move(d, &d->operands[0], &d->operands[1], false))
+        return;
     if (!element_read(d, &d->operands[1]))
         return;
     d->i->space = (uint8_t)space_of(d);

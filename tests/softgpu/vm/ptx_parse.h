@@ -32,6 +32,8 @@ typedef struct Parser {
     int n_labels;
     const char **targets; /* of each instruction: the label it branches to, or NULL */
     InsnText loc;         /* the source lines of the last .loc */
+    int call, n_calls;    /* the call that is being put in place, 0: none; and how many there were */
+    int call_depth;
 } Parser;
 
 typedef enum OperandKind {
@@ -72,6 +74,59 @@ typedef struct Decoder {
 
 /* Records an error at the current line, if there is none. */
 void parse_error(Parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- Tokens (ptx_token.c) ------------------------------------------------------------------------------------------- */
+
+/* The text of the next token, "" at the end; the same, moving on; is it this text, and if so, moving on. */
+const char *token_peek(const Parser *p);
+const char *token_next(Parser *p);
+bool token_is(const Parser *p, const char *text);
+bool token_accept(Parser *p, const char *text);
+/* Moves past the text, past a number; anything else is an error. */
+void token_expect(Parser *p, const char *text);
+long integer_next(Parser *p);
+/* To the end of the line; past the brace that closes the one at hand. */
+void line_skip(Parser *p);
+void braces_skip(Parser *p);
+
+/* ---- Declarations (ptx_declare.c) ----------------------------------------------------------------------------------- */
+
+/* ".align 16 .b8 name[64];" behind .global, .const, .shared, .local; ".b32 %r<12>;" behind .reg; a parameter of the kernel. */
+void variable_read(Parser *p, Space space);
+void registers_read(Parser *p);
+void param_read(Parser *p);
+/* Gives a shared variable its place in the kernel's shared memory: its offset. */
+uint32_t shared_place(Parser *p, const Symbol *s);
+
+/* Declares a register of that very name in the scope at hand. Returns its number. */
+int register_declare(Parser *p, const char *name, int size);
+
+/* ---- Statements (ptx_parse.c) and calls (ptx_call.c) ----------------------------------------------------------------- */
+
+/* Whatever comes next in a body; the end of a scope: what was declared in it is forgotten. */
+void statement_read(Parser *p);
+void scope_close(Parser *p);
+/* A new instruction at the end of the code, which branches to the label (NULL: none). */
+void instruction_add(Parser *p, const char *label);
+void label_add(Parser *p, const char *name);
+/* A label's name within the call that is being put in place. */
+const char *label_name(Parser *p, const char *name);
+
+/* "(result) name (params) { body }" behind .func. */
+void function_read(Parser *p);
+/* ".b64 name;" behind .param in a body. */
+void call_param_read(Parser *p);
+/* "(result), name, (arguments);" behind call.uni. */
+void call_read(Parser *p);
+/* The label at which a call ends: what ret branches to. NULL in the kernel itself. */
+const char *call_end(Parser *p);
+
+/* ---- Operands (ptx_operand.c) --------------------------------------------------------------------------------------- */
+
+void operand_read(Parser *p, Operand *o);
+/* "12", "0x1F", "12U", "0f3F800000", "1.5". False: text is no number. And -x of such a number. */
+bool number_read(const char *text, Operand *o);
+void number_negate(Operand *o);
 
 /* Bytes of a type name with or without its dot: "f32" 4, "b16" 2, "bf16x2" 4, "pred" 0; -1 when it is none. */
 int type_bytes(const char *name);
