@@ -24,10 +24,10 @@ static void factors_set(float a, float b)
     ok(cudaMemcpyToSymbol(other_factor, &b, 4, 0, cudaMemcpyHostToDevice));
 }
 
-/* s1: x = 7, x *= 3. s2: y += 5 * 2 * x, after s1 when `wait`. Returns y. */
+/* s1: x = 7, x *= 3. s2: y += 5 * 2 * x, after s1 when `wait`. Returns y, or -1 when the software GPU found a race. */
 static float two_streams(int wait)
 {
-    float *x = device_floats(N), *y = device_floats(N), result;
+    float *x = device_floats(N), *y = device_floats(N), result = -1;
     cudaStream_t s1 = stream_new(cudaStreamNonBlocking), s2 = stream_new(cudaStreamNonBlocking);
     cudaEvent_t e = event_new();
     factors_set(2, 3);
@@ -39,9 +39,9 @@ static float two_streams(int wait)
     ok(cudaEventRecord(e, s1));
     if (wait)
         ok(cudaStreamWaitEvent(s2, e, 0));
-    ok(add(y, x, N, s2));
-    ok(cudaMemcpyAsync(&result, y + N - 1, 4, cudaMemcpyDeviceToHost, s2));
-    return result;
+    add(y, x, N, s2);
+    cudaMemcpyAsync(&result, y + N - 1, 4, cudaMemcpyDeviceToHost, s2);
+    return cudaDeviceSynchronize() == cudaErrorLaunchFailure ? -1 : result;
 }
 
 static void seed_set(int seed, const char *more)
@@ -70,6 +70,8 @@ static void test_missing_wait(void **state)
         wrong += two_streams(0) != 210;
         seed_set(seed, "DROP_WAITS=1");
         dropped += two_streams(1) != 210;
+        seed_set(seed, "DROP_WAITS=1 RACE=1");
+        assert_float_equal(two_streams(1), -1, 0);
     }
     assert_in_range(wrong, SEEDS / 8, SEEDS - 1);
     assert_int_equal(wrong, dropped);

@@ -44,7 +44,8 @@ static void node_add(Graph *g, Work *work, const int *before, int before_count, 
 {
     Node *n = get(1, sizeof *n);
     *n = (Node){.work = work, .before = get((size_t)before_count, sizeof(int)), .before_count = before_count, .lane = lane};
-    memcpy(n->before, before, (size_t)before_count * sizeof(int));
+    if (before_count)
+        memcpy(n->before, before, (size_t)before_count * sizeof(int));
     g->nodes = array_grow(g->nodes, g->count, &g->room, sizeof(Node *));
     g->nodes[g->count++] = n;
 }
@@ -150,7 +151,8 @@ cudaError_t capture_mark(const Stream *stream, CapturePoint *mark)
     mark->count = stream->front_count;
     free(mark->front);
     mark->front = get((size_t)mark->count, sizeof(int));
-    memcpy(mark->front, stream->front, (size_t)mark->count * sizeof(int));
+    if (mark->count)
+        memcpy(mark->front, stream->front, (size_t)mark->count * sizeof(int));
     return cudaSuccess;
 }
 
