@@ -59,11 +59,12 @@ program()
     count "$2" "$good" "$bad" "$out" $((SECONDS - begin))
 }
 
-# softgpu NAME: a test of the software GPU itself, which is built where nvcc is. NVIDIA's libraries are replaced by ours.
+# softgpu NAME: a test of the software GPU itself, which is built where nvcc is. NVIDIA's libraries are replaced by ours. OpenMP's
+# threads must not spin between products: the kernels' threads need the cores.
 softgpu()
 {
     if [ -x "$build/softgpu/tests/$1" ]; then
-        LD_LIBRARY_PATH=$build/softgpu program "$build/softgpu/tests/$1" "softgpu: $1"
+        LD_LIBRARY_PATH=$build/softgpu OMP_WAIT_POLICY=passive program "$build/softgpu/tests/$1" "softgpu: $1"
     else
         echo "SKIPPED: $1 is not built; it needs nvcc 13" >"$log"
         count "softgpu: $1" 0 0 1 0
