@@ -124,7 +124,8 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) 
         accumulate<T, HD>(dq, s, keys + now, 0);
     }
     const float factor[2] = {a.scale, a.scale};
-    tile_put<T, HD>(queries, row, 0, dq, factor); /* a warp reads no queries but its own */
+    __syncwarp(); /* a warp reads no queries but its own, and has read them */
+    tile_put<T, HD>(queries, row, 0, dq, factor);
     __syncthreads();
     tile_store<T, HD, OWN>((T *)a.dqkv + at.query + first * a.width, a.width, queries, a.T - first, a);
 }

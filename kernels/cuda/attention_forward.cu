@@ -124,7 +124,8 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) 
     }
     float factor[2];
     softmax_finish(a, online, a.lse + head * a.T + query, a.T - query, factor);
-    tile_put<T, HD>(queries, row, 0, out, factor); /* a warp reads no queries but its own */
+    __syncwarp(); /* a warp reads no queries but its own, and has read them */
+    tile_put<T, HD>(queries, row, 0, out, factor);
     __syncthreads();
     tile_store<T, HD, OWN>((T *)a.att + at.out + (int64_t)first * a.NH * a.hd, (int64_t)a.NH * a.hd, queries, a.T - first, a);
 }
