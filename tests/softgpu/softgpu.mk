@@ -54,7 +54,8 @@ $(SOFTGPU)/libcudart.so.13: $(VM_OBJECTS) $(RUNTIME_OBJECTS) $(SOFTGPU)/cudart_s
 	$(Q)$(CC) -shared -o $@ $(filter %.o,$^) -Wl,-soname,libcudart.so.13 -Wl,--version-script=$(lastword $^) -Wl,-Bsymbolic \
 	    -Wl,-z,defs -ldl -lpthread -lm -lstdc++
 
-$(SOFTGPU)/libcublasLt.so.13: $(LT_OBJECTS) $(SOFTGPU)/cublaslt_stubs.o tests/softgpu/cublaslt/exports.map $(SOFTGPU)/libcudart.so.13
+$(SOFTGPU)/libcublasLt.so.13: $(LT_OBJECTS) $(SOFTGPU)/cublaslt_stubs.o tests/softgpu/cublaslt/exports.map \
+    $(SOFTGPU)/libcudart.so.13
 	$(call SHOW,LINK)
 	$(Q)$(CC) -shared -fopenmp -o $@ $(filter %.o,$^) -Wl,-soname,libcublasLt.so.13 \
 	    -Wl,--version-script=tests/softgpu/cublaslt/exports.map -Wl,-z,defs $(SOFTGPU)/libcudart.so.13 -lm
