@@ -65,8 +65,10 @@ void call_param_read(Parser *p)
 {
     const char *name;
     int size = one_param_read(p, &name);
-    if (p->error == NULL)
-        p->kernel->registers[register_declare(p, name, size)].is_param = true;
+    if (p->error == NULL) {
+        int r = register_declare(p, name, size);
+        p->kernel->registers[r].is_param = true;
+    }
     token_expect(p, ";");
 }
 

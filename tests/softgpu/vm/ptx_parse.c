@@ -212,7 +212,7 @@ static void syncs_find(Parser *p)
 {
     VmKernel *k = p->kernel;
     static const char *const names[] = {"bar.", "barrier.", "membar.", "fence.", "cp.async.wait"};
-    for (int i = 0; i < k->n_code; i++) {
+    for (int i = 0; i < k->n_code && p->error == NULL; i++) {
         const char *text = k->text[i].text;
         if (*text == '@')
             text += strcspn(text, " ") + 1;
