@@ -37,24 +37,24 @@ static __global__ void __launch_bounds__(THREADS)
     store_one(sums, i, sum);
 }
 
-void column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64_t stride)
+void column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64_t groups, int64_t stride)
 {
     if (!tensor_present(sums))
         return;
     int64_t width = tensor_count(sums);
-    column_groups_add_kernel<<<(unsigned)blocks_of(width, WARP), THREADS, 0, stream_of(c)>>>(
-        elements(sums), partial, cuda_column_groups(&c->target), stride, width);
+    column_groups_add_kernel<<<(unsigned)blocks_of(width, WARP), THREADS, 0, stream_of(c)>>>(elements(sums), partial, groups,
+                                                                                             stride, width);
     launch_check(c, op);
 }
 
 extern "C" void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x)
 {
-    int64_t rows = x.shape[0], width = x.shape[1];
+    int64_t rows = x.shape[0], width = x.shape[1], groups = cuda_column_groups(rows, &c->target);
     float *partial = (float *)c->workspace;
     if (!cuda_workspace_check(c, op, cuda_linear_bias_workspace(rows, width, &c->target)))
         return;
-    dim3 grid((unsigned)blocks_of(width, COLUMNS), (unsigned)cuda_column_groups(&c->target));
+    dim3 grid((unsigned)blocks_of(width, COLUMNS), (unsigned)groups);
     column_groups_kernel<<<grid, THREADS, 0, stream_of(c)>>>(partial, elements(x), rows, width);
     if (launch_check(c, op))
-        column_groups_add(c, op, db, partial, width);
+        column_groups_add(c, op, db, partial, groups, width);
 }

@@ -21,10 +21,12 @@ TALLY_OPS(X)
  * and the runtime's own words. */
 bool cuda_check(Ctx *c, OpId op, int status, const char *what);
 
-/* Column sums are made by groups of rows: so many that with a block for each 128 columns every multiprocessor has work. */
-static inline int64_t cuda_column_groups(const Target *t)
+/* Column sums are made by groups of rows, each a block for every 128 columns: as many groups as multiprocessors, but none for
+ * less than 64 rows. */
+static inline int64_t cuda_column_groups(int64_t rows, const Target *t)
 {
-    return t->sm_count > 0 ? t->sm_count : 64;
+    int64_t most = t->sm_count > 0 ? t->sm_count : 64, useful = (rows + 63) / 64;
+    return useful < most ? useful : most;
 }
 
 /* The gradient of a row of logits is written over it, in the type of the activations: its rows stay as far apart, in elements of

@@ -13,16 +13,15 @@ size_t cuda_embedding_backward_workspace(int64_t N, int64_t Vp, const Target *t)
     return (size_t)(Vp ? N : 0) * sizeof(int32_t);
 }
 
-/* Each group's sums for dw and for db. */
+/* Each group's sums for dw and for db, for as many rows as there may be. */
 size_t cuda_norm_workspace(int64_t C, const Target *t)
 {
-    return (size_t)(cuda_column_groups(t) * 2 * C) * sizeof(float);
+    return (size_t)(cuda_column_groups(INT32_MAX, t) * 2 * C) * sizeof(float);
 }
 
 size_t cuda_linear_bias_workspace(int64_t N, int64_t O, const Target *t)
 {
-    (void)N;
-    return (size_t)(cuda_column_groups(t) * O) * sizeof(float);
+    return (size_t)(cuda_column_groups(N, t) * O) * sizeof(float);
 }
 
 /* A double per piece of the range. */

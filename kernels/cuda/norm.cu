@@ -176,7 +176,7 @@ extern "C" void cuda_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, T
                                             Tensor x, Tensor stats, Tensor w, Dropout drop)
 {
     const OpId op = OP_residual_norm_backward;
-    int64_t rows = x.shape[0], C = x.shape[1];
+    int64_t rows = x.shape[0], C = x.shape[1], groups = cuda_column_groups(rows, &c->target);
     float *partial = (float *)c->workspace;
     NormBackward a = {elements(dx),
                       elements(dbranch),
@@ -194,11 +194,10 @@ extern "C" void cuda_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, T
     if (!cuda_workspace_check(c, op, cuda_norm_workspace(C, &c->target)))
         return;
     if (sums)
-        norm_dw_kernel<<<dim3((unsigned)blocks_of(C, COLUMNS), (unsigned)cuda_column_groups(&c->target)), COLUMN_WARPS * WARP, 0,
-                         stream_of(c)>>>(a);
+        norm_dw_kernel<<<dim3((unsigned)blocks_of(C, COLUMNS), (unsigned)groups), COLUMN_WARPS * WARP, 0, stream_of(c)>>>(a);
     norm_dx_kernel<<<(unsigned)blocks_of(rows, WARPS), THREADS, 0, stream_of(c)>>>(a);
     if (launch_check(c, op) && sums) {
-        column_groups_add(c, op, dw, partial, 2 * C);
-        column_groups_add(c, op, db, partial + C, 2 * C);
+        column_groups_add(c, op, dw, partial, groups, 2 * C);
+        column_groups_add(c, op, db, partial + C, groups, 2 * C);
     }
 }
