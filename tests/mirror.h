@@ -162,7 +162,7 @@ static inline const Device *mirror_open(Target *target, Error *e)
     };
     if (!mirror.real) {
         mirror.real = device_open(getenv("TALLY_TEST_DEVICE"), 1, &mirror.target, e);
-        mirror.host = malloc(MIRROR_BYTES);
+        mirror.host = aligned_alloc(256, MIRROR_BYTES);
         if (!mirror.real || !mirror.host || !(mirror.device = mirror.real->memory_take(MIRROR_BYTES, "the mirror", e)) ||
             !(mirror.workspace = mirror.real->memory_take(MIRROR_WORKSPACE, "the mirror's workspace", e)) ||
             !(mirror.state = mirror.real->memory_take(sizeof(StepState), "the mirror's state", e)))

