@@ -471,7 +471,7 @@ static void fence(Warp *w, const Insn *i)
 /* ---- ldmatrix ------------------------------------------------------------------------------------------------------ */
 
 /* count matrices of 8 x 8 16-bit elements. Lane 8v + r has the address of row r of matrix v. Of each, lane 4g + t gets elements
- * (g, 2t) and (g, 2t + 1); transposed, (2t, g) and (2t + 1, g). */
+ * (g, 2t) and (g, 2t + 1), so that four lanes hold a row as it lies in memory; transposed, (2t, g) and (2t + 1, g). */
 static void load_matrix(Warp *w, const Insn *i)
 {
     u64 address[LANES];
@@ -484,12 +484,9 @@ static void load_matrix(Warp *w, const Insn *i)
         u32 *out = REG(u32, v);
         u16 m[8][8];
         for (int r = 0; r < 8; r++)
-            memcpy(m[r], (const u8 *)address[8 * v + r], sizeof m[r]);
-        EACH
-        {
-            int g = l / 4, t = l % 4;
-            out[l] = i->variant ? m[2 * t][g] | (u32)m[2 * t + 1][g] << 16 : m[g][2 * t] | (u32)m[g][2 * t + 1] << 16;
-        }
+            memcpy(i->variant ? (void *)m[r] : out + 4 * r, (const u8 *)address[8 * v + r], sizeof m[r]);
+        for (int l = 0; l < LANES && i->variant; l++)
+            out[l] = m[2 * (l % 4)][l / 4] | (u32)m[2 * (l % 4) + 1][l / 4] << 16;
     }
 }
 
@@ -500,9 +497,13 @@ static void load_matrix(Warp *w, const Insn *i)
 
 static void copy_do(Warp *w, const PendingCopy *c)
 {
-    u8 bytes[16] = {0};
-    memcpy(bytes, c->source, c->source_bytes);
-    memcpy(w->block->shared + c->shared, bytes, c->bytes);
+    u8 *to = w->block->shared + c->shared;
+    if (c->source_bytes == 16) { /* the usual size as a constant: one vector move */
+        memcpy(to, c->source, 16);
+        return;
+    }
+    memset(to, 0, c->bytes);
+    memcpy(to, c->source, c->source_bytes);
 }
 
 static void copy_add(Warp *w, PendingCopy c)

@@ -50,7 +50,11 @@ static inline void b_read(Warp *w, const Insn *i, int first, int n_words, u32 b[
 {
     for (int r = 0; r < n_words / 4; r++) {
         const u32 *in = REG(u32, first + r);
-        EACH b[l % 4 + 4 * r][column_place(l / 4)] = in[l];
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++)
+#pragma GCC unroll 4
+            for (int t = 0; t < 4; t++)
+                b[t + 4 * r][column_place(g)] = in[4 * g + t];
     }
 }
 

@@ -3,37 +3,41 @@
 
 /* ---- Exchange ------------------------------------------------------------------------------------------------------ */
 
-/* shfl d|p, a, b, c, mask: operands in this order. c = clamp | segments << 8. variant: 0 up, 1 down, 2 bfly, 3 idx */
-static int shuffle_source(int variant, int lane, u32 b, u32 c, bool *inside)
+/* The lane that a shuffle by b reads, or would read if it were not outside. c = clamp | segments << 8. variant: 0 up, 1 down, 2
+ * bfly, 3 idx. No branches: the loop over the lanes vectorises. */
+static inline s32 shuffle_source(int variant, s32 lane, u32 b, u32 c, s32 *inside)
 {
-    int clamp = (int)(c & 31), segment = (int)(c >> 8 & 31), first = lane & segment, last = first | (clamp & ~segment);
-    int j = variant == 0   ? lane - (int)(b & 31)
-            : variant == 1 ? lane + (int)(b & 31)
-            : variant == 2 ? lane ^ (int)(b & 31)
-                           : first | ((int)(b & 31) & ~segment);
+    s32 n = (s32)(b & 31), clamp = (s32)(c & 31), segment = (s32)(c >> 8 & 31), first = lane & segment;
+    s32 last = first | (clamp & ~segment);
+    s32 j = variant == 0 ? lane - n : variant == 1 ? lane + n : variant == 2 ? lane ^ n : first | (n & ~segment);
     *inside = variant == 0 ? j >= last : j <= last;
     return *inside ? j : lane;
 }
 
+/* shfl d|p, a, b, c, mask: operands in this order */
 static void shuffle(Warp *w, const Insn *i)
 {
-    const u32 *b = REG(u32, 3), *c = REG(u32, 4), *members = REG(u32, 5);
-    u32 *out = REG(u32, 0), a[LANES], result[LANES], inside = 0;
+    const u32 *b = REG(u32, 3), *c = REG(u32, 4), *members = REG(u32, 5), mask = w->mask;
+    u32 *out = REG(u32, 0), a[LANES], missing = 0, inside = 0;
+    s32 source[LANES], in[LANES];
     memcpy(a, REG(u32, 2), sizeof a);
-    EACH_ON
+    EACH
     {
-        bool in;
-        int j = shuffle_source(i->variant, l, b[l], c[l], &in);
-        if (!(members[l] >> j & 1)) {
-            fault(w, i, l, VM_BAD_SYNC, 0, "shfl reads lane %d, which is not in its mask %08x", j, members[l]);
+        source[l] = shuffle_source(i->variant, l, b[l], c[l], &in[l]);
+        missing |= mask >> l & ~members[l] >> source[l] & 1;
+    }
+    for (int l = 0; missing && l < LANES; l++)
+        if (mask >> l & ~members[l] >> source[l] & 1) {
+            fault(w, i, l, VM_BAD_SYNC, 0, "shfl reads lane %d, which is not in its mask %08x", source[l], members[l]);
             return;
         }
-        result[l] = a[j];
-        inside |= (u32)in << l;
+    EACH
+    {
+        u32 value = a[source[l]];
+        out[l] = mask >> l & 1 ? value : out[l];
+        inside |= (u32)in[l] << l;
     }
-    EACH_ON
-    out[l] = result[l];
-    predicate_set(REG(u32, 1), inside, w->mask);
+    predicate_set(REG(u32, 1), inside, mask);
 }
 
 /* variant: 0 all, 1 any, 2 uniform */
@@ -165,21 +169,15 @@ static void unpack(Warp *w, const Insn *i)
 UNPACK_TWO(unpack_16, u32, 16)
 UNPACK_TWO(unpack_32, u64, 32)
 
+/* cvta: variant 1: generic to the window's own address; 0: the other way, into window `count` */
 #define PACK_OPS(X)                                                                                                              \
     X(pack_16, "pack.16", u32, u32, u32, NONE, 2, VM_MOVE, 0, (a & 0xffffu) | b << 16)                                           \
-    X(pack_32, "pack.32", u64, u32, u32, NONE, 2, VM_MOVE, 0, a | (u64)b << 32)
+    X(pack_32, "pack.32", u64, u32, u32, NONE, 2, VM_MOVE, 0, a | (u64)b << 32)                                                  \
+    X(convert_address, "cvta", u64, u64, NONE, NONE, 1, VM_MOVE, 0,                                                              \
+      i->variant ? a & ~WINDOW_MASK : a | (u64)i->count << WINDOW_SHIFT)
 PACK_OPS(OP_FUNCTION)
 
 /* ---- The odd ones -------------------------------------------------------------------------------------------------- */
-
-/* variant 1: generic to the window's own address; 0: the other way, into window `count` */
-static void convert_address(Warp *w, const Insn *i)
-{
-    u64 *out = REG(u64, 0), window = (u64)i->count << WINDOW_SHIFT;
-    const u64 *in = REG(u64, 1);
-    EACH_ON
-    out[l] = i->variant ? in[l] & ~WINDOW_MASK : in[l] | window;
-}
 
 static void is_space(Warp *w, const Insn *i)
 {
@@ -231,7 +229,6 @@ const OpDef warp_ops[] = {PACK_OPS(OP_ENTRY) NAMED("shfl", shuffle, VM_WARP),
                           NAMED("unpack", unpack, VM_MOVE),
                           NAMED("unpack.16", unpack_16, VM_MOVE),
                           NAMED("unpack.32", unpack_32, VM_MOVE),
-                          NAMED("cvta", convert_address, VM_MOVE),
                           NAMED("isspacep", is_space, VM_INTEGER),
                           NAMED("clock.32", clock_32, VM_MOVE),
                           NAMED("clock.64", clock_64, VM_MOVE),
