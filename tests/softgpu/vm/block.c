@@ -71,7 +71,8 @@ static void warp_begin(Block *b, int id)
         if (k->special[s] < 0)
             continue;
         uint32_t *r = (uint32_t *)(w->registers + (size_t)k->registers[k->special[s]].slot * SLOT_BYTES);
-        EACH r[l] = special_value(b, (Special)s, (uint32_t)(id * LANES + l));
+        EACH (l)
+            r[l] = special_value(b, (Special)s, (uint32_t)(id * LANES + l));
     }
 }
 
@@ -144,8 +145,8 @@ static void barrier_leave(Warp *w, const Barrier *r)
     w->mask = w->live;
     if (i->variant == BARRIER_POPC) {
         uint32_t *out = REG(uint32_t, 0);
-        EACH_ON
-        out[l] = r->sum;
+        EACH_ON (l)
+            out[l] = r->sum;
     } else if (i->variant > BARRIER_POPC) {
         bool holds = i->variant == BARRIER_AND ? r->sum == 0 : r->sum != 0;
         uint32_t *out = REG(uint32_t, 0);

@@ -48,8 +48,7 @@ static void address_describe(const Vm *vm, uint64_t address, char *text, size_t 
 bool global_bounds(Warp *w, const Insn *i, const uint64_t *address, int bytes, Access access)
 {
     const Vm *vm = w->block->launch->vm;
-    EACH_ON
-    {
+    EACH_ON (l) {
         const Allocation *a = allocation_find(vm, address[l]);
         char text[256];
         if (a == NULL || (uint64_t)bytes > a->end - address[l]) {
@@ -79,8 +78,7 @@ static const SharedVariable *variable_nearest(const Block *b, uint64_t offset)
 bool shared_bounds(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
 {
     Block *b = w->block;
-    EACH_ON
-    {
+    EACH_ON (l) {
         const SharedVariable *v = variable_nearest(b, offset[l]);
         long long in = (long long)(offset[l] - v->offset);
         if (in < 0 || in + bytes > v->bytes)
@@ -97,8 +95,7 @@ bool shared_bounds(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
 bool local_bounds(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
 {
     uint32_t frame = w->block->kernel->info.local_bytes;
-    EACH_ON
-    {
+    EACH_ON (l) {
         if ((uint64_t)bytes > frame || offset[l] > frame - (uint64_t)bytes)
             return fault(w, i, l, VM_OUT_OF_BOUNDS, offset[l], "local access out of bounds: %d bytes at byte %llu of %u", bytes,
                          (ull)offset[l], frame);

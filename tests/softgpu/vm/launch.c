@@ -51,7 +51,8 @@ static void warps_get(Block *b)
         constants_fill(k, w->registers);
         if (k->info.local_bytes > 0)
             w->local = host_get(LANES, k->info.local_bytes);
-        EACH w->nudge[l] = nudge[l & 1];
+        EACH (l)
+            w->nudge[l] = nudge[l & 1];
     }
 }
 

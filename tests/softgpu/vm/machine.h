@@ -351,8 +351,10 @@ struct Launch {
 /* Registers of operand k: an array of 32 T. A predicate is one uint32_t. */
 #define REG(T, k) ((T *)(w->registers + (size_t)i->operand[k] * SLOT_BYTES))
 /* For each lane; for each that takes part. */
-#define EACH    for (int l = 0; l < LANES; l++)
-#define EACH_ON EACH if (w->mask >> l & 1)
+#define EACH(l) for (int l = 0; l < LANES; l++)
+#define EACH_ON(l)                                                                                                               \
+    EACH (l)                                                                                                                     \
+        if (w->mask >> l & 1)
 
 static inline int first_lane(uint32_t mask)
 {

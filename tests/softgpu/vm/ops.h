@@ -40,7 +40,7 @@ extern const OpDef integer_ops[], float_ops[], half_ops[], convert_ops[], compar
         UNUSED const f32 *nudge = w->nudge;                                                                                      \
         const u32 mask = w->mask;                                                                                                \
         if (mask == UINT32_MAX) {                                                                                                \
-            _Pragma("GCC ivdep") EACH                                                                                            \
+            _Pragma("GCC ivdep") EACH (l)                                                                                        \
             {                                                                                                                    \
                 UNUSED const A a = in_a[l];                                                                                      \
                 UNUSED const B b = in_b[l];                                                                                      \
@@ -48,7 +48,7 @@ extern const OpDef integer_ops[], float_ops[], half_ops[], convert_ops[], compar
                 out[l] = (D)(expression);                                                                                        \
             }                                                                                                                    \
         } else {                                                                                                                 \
-            _Pragma("GCC ivdep") EACH                                                                                            \
+            _Pragma("GCC ivdep") EACH (l)                                                                                        \
             {                                                                                                                    \
                 UNUSED const A a = in_a[l];                                                                                      \
                 UNUSED const B b = in_b[l];                                                                                      \

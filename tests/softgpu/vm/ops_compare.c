@@ -22,8 +22,7 @@ static void compare_finish(Warp *w, const Insn *i, u32 holds)
     {                                                                                                                            \
         const R *in_a = REG(R, 2), *in_b = REG(R, 3);                                                                            \
         u32 holds = 0;                                                                                                           \
-        EACH                                                                                                                     \
-        {                                                                                                                        \
+        EACH (l) {                                                                                                               \
             const V a = READ(in_a[l]), b = READ(in_b[l]);                                                                        \
             holds |= (u32)(expression) << l;                                                                                     \
         }                                                                                                                        \
@@ -101,7 +100,7 @@ PREDICATE(mov, a)
         T *out = REG(T, 0);                                                                                                      \
         const T *a = REG(T, 1), *b = REG(T, 2);                                                                                  \
         const u32 p = *REG(u32, 3), mask = w->mask;                                                                              \
-        _Pragma("GCC ivdep") EACH                                                                                                \
+        _Pragma("GCC ivdep") EACH (l)                                                                                            \
         {                                                                                                                        \
             T result = p >> l & 1 ? a[l] : b[l];                                                                                 \
             out[l] = mask >> l & 1 ? result : out[l];                                                                            \
@@ -116,8 +115,7 @@ SELECT(select_64, u64)
     {                                                                                                                            \
         const u32 *in = REG(u32, 1);                                                                                             \
         u32 holds = 0;                                                                                                           \
-        EACH                                                                                                                     \
-        {                                                                                                                        \
+        EACH (l) {                                                                                                               \
             const u32 a = in[l] & 0x7fffffffu;                                                                                   \
             holds |= (u32)(expression) << l;                                                                                     \
         }                                                                                                                        \

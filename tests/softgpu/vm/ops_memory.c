@@ -16,8 +16,7 @@ typedef struct Span {
 static inline Span span_of(const u64 *address, u32 mask)
 {
     u64 low = UINT64_MAX, high = 0, bits = 0;
-    EACH
-    {
+    EACH (l) {
         bool on = mask >> l & 1;
         u64 x = on ? address[l] : UINT64_MAX, y = on ? address[l] : 0;
         low = x < low ? x : low;
@@ -34,7 +33,8 @@ static inline bool span_within(const Span *s, int bytes, u64 begin, u64 end)
 
 static inline void addresses_move(u64 *address, u64 distance)
 {
-    EACH address[l] += distance;
+    EACH (l)
+        address[l] += distance;
 }
 
 static bool resolve_global(Warp *w, const Insn *i, u64 *address, int bytes, Access access)
@@ -55,8 +55,7 @@ static bool resolve_global(Warp *w, const Insn *i, u64 *address, int bytes, Acce
         addresses_move(address, (u64)b->last->host - b->last->begin);
         return true;
     }
-    EACH_ON
-    {
+    EACH_ON (l) {
         const Allocation *a = allocation_find(b->launch->vm, address[l]);
         address[l] += (u64)a->host - a->begin;
     }
@@ -85,7 +84,8 @@ static bool resolve_local(Warp *w, const Insn *i, u64 *offset, int bytes)
 {
     if (!local_bounds(w, i, offset, bytes))
         return false;
-    EACH offset[l] += (u64)w->local + (u64)l * w->block->kernel->info.local_bytes;
+    EACH (l)
+        offset[l] += (u64)w->local + (u64)l * w->block->kernel->info.local_bytes;
     return true;
 }
 
@@ -97,8 +97,7 @@ static bool resolve_generic(Warp *w, const Insn *i, u64 *address, int bytes, Acc
     static const Space windows[] = {SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL};
     const u32 mask = w->mask;
     u32 lanes[3] = {0};
-    EACH_ON
-    {
+    EACH_ON (l) {
         u64 window = address[l] >> WINDOW_SHIFT;
         lanes[window < 3 ? window : 0] |= 1u << l;
         if (window < 3)
@@ -112,8 +111,8 @@ static bool resolve_generic(Warp *w, const Insn *i, u64 *address, int bytes, Acc
             continue;
         memcpy(moved, address, sizeof moved);
         well = resolve(w, i, windows[k], moved, bytes, access);
-        EACH_ON
-        address[l] = moved[l];
+        EACH_ON (l)
+            address[l] = moved[l];
     }
     w->mask = mask;
     return well;
@@ -140,10 +139,12 @@ static inline void addresses_read(Warp *w, const Insn *i, int operand, int width
 {
     if (width == 8) {
         const u64 *base = REG(u64, operand);
-        EACH address[l] = base[l] + (u64)offset;
+        EACH (l)
+            address[l] = base[l] + (u64)offset;
     } else {
         const u32 *base = REG(u32, operand);
-        EACH address[l] = base[l] + (u32)offset;
+        EACH (l)
+            address[l] = base[l] + (u32)offset;
     }
 }
 
@@ -153,7 +154,8 @@ static inline void addresses_read(Warp *w, const Insn *i, int operand, int width
 static inline bool contiguous(const Warp *w, const u64 *address, u64 stride)
 {
     u64 apart = 0;
-    EACH apart |= address[l] ^ (address[0] + (u64)l * stride);
+    EACH (l)
+        apart |= address[l] ^ (address[0] + (u64)l * stride);
     return w->mask == UINT32_MAX && apart == 0;
 }
 
@@ -161,8 +163,7 @@ static inline bool contiguous(const Warp *w, const u64 *address, u64 stride)
 #define LOAD_ELEMENT(R, E)                                                                                                       \
     do {                                                                                                                         \
         R *out = REG(R, v);                                                                                                      \
-        EACH_ON                                                                                                                  \
-        {                                                                                                                        \
+        EACH_ON (l) {                                                                                                            \
             E e;                                                                                                                 \
             memcpy(&e, (const u8 *)address[l] + (size_t)v * sizeof e, sizeof e);                                                 \
             out[l] = (R)e;                                                                                                       \
@@ -221,13 +222,13 @@ static void load_contiguous(Warp *w, const Insn *i, const u32 *from)
     if (i->count == 1) {
         memcpy(a, from, LANES * sizeof *a);
     } else if (i->count == 2) {
-        _Pragma("GCC ivdep") EACH
+        _Pragma("GCC ivdep") EACH (l)
         {
             a[l] = from[2 * l];
             b[l] = from[2 * l + 1];
         }
     } else {
-        _Pragma("GCC ivdep") EACH
+        _Pragma("GCC ivdep") EACH (l)
         {
             a[l] = from[4 * l];
             b[l] = from[4 * l + 1];
@@ -255,8 +256,7 @@ static void load(Warp *w, const Insn *i)
 #define STORE_ELEMENT(R, E)                                                                                                      \
     do {                                                                                                                         \
         const R *in = REG(R, 1 + v);                                                                                             \
-        EACH_ON                                                                                                                  \
-        {                                                                                                                        \
+        EACH_ON (l) {                                                                                                            \
             E e = (E)in[l];                                                                                                      \
             memcpy((u8 *)address[l] + (size_t)v * sizeof e, &e, sizeof e);                                                       \
         }                                                                                                                        \
@@ -294,13 +294,13 @@ static void store_contiguous(Warp *w, const Insn *i, u32 *to)
     if (i->count == 1) {
         memcpy(to, a, LANES * sizeof *a);
     } else if (i->count == 2) {
-        _Pragma("GCC ivdep") EACH
+        _Pragma("GCC ivdep") EACH (l)
         {
             to[2 * l] = a[l];
             to[2 * l + 1] = b[l];
         }
     } else {
-        _Pragma("GCC ivdep") EACH
+        _Pragma("GCC ivdep") EACH (l)
         {
             to[4 * l] = a[l];
             to[4 * l + 1] = b[l];
@@ -331,7 +331,8 @@ static void store(Warp *w, const Insn *i)
 static void load_param(Warp *w, const Insn *i)
 {
     u64 address[LANES];
-    EACH address[l] = (u64)(w->block->launch->params + i->imm);
+    EACH (l)
+        address[l] = (u64)(w->block->launch->params + i->imm);
     for (int v = 0; v < i->count; v++)
         load_element(w, i, v, address);
 }
@@ -341,12 +342,12 @@ static void load_param_indexed(Warp *w, const Insn *i)
     u64 address[LANES];
     u32 size = w->block->kernel->info.param_bytes, bytes = (u32)i->width * i->count;
     addresses_read(w, i, i->base, i->base_width, i->imm, address);
-    EACH_ON
-    if (address[l] > size || bytes > size - address[l]) {
-        fault(w, i, l, VM_OUT_OF_BOUNDS, address[l], "read of byte %llu of %u bytes of parameters",
-              (unsigned long long)address[l], size);
-        return;
-    }
+    EACH_ON (l)
+        if (address[l] > size || bytes > size - address[l]) {
+            fault(w, i, l, VM_OUT_OF_BOUNDS, address[l], "read of byte %llu of %u bytes of parameters",
+                  (unsigned long long)address[l], size);
+            return;
+        }
     addresses_move(address, (u64)w->block->launch->params);
     for (int v = 0; v < i->count; v++)
         load_element(w, i, v, address);
@@ -419,8 +420,7 @@ static inline u64 atomic_next(const Insn *i, AtomicType type, u64 old, u64 b, u6
         T *out = REG(T, 0), b[LANES], c[LANES];                                                                                  \
         memcpy(b, REG(T, 2), sizeof b);                                                                                          \
         memcpy(c, REG(T, 3), sizeof c);                                                                                          \
-        EACH_ON                                                                                                                  \
-        {                                                                                                                        \
+        EACH_ON (l) {                                                                                                            \
             T *word = (T *)address[l], old = __atomic_load_n(word, __ATOMIC_RELAXED), next;                                      \
             do                                                                                                                   \
                 next = (T)atomic_next(i, type, old, b[l], c[l]);                                                                 \
@@ -523,8 +523,7 @@ static void copy_add(Warp *w, PendingCopy c)
 static bool copy_sources(Warp *w, const Insn *i, const u32 *size, u64 *source)
 {
     u32 mask = w->mask, reading = 0;
-    EACH_ON
-    {
+    EACH_ON (l) {
         if (size[l] > i->width) {
             fault(w, i, l, VM_OUT_OF_BOUNDS, 0, "cp.async reads %u of %u bytes", size[l], i->width);
             return false;
@@ -545,24 +544,25 @@ static void copy_async(Warp *w, const Insn *i)
     memcpy(size, REG(u32, 2), sizeof size);
     addresses_read(w, i, 0, i->base_width, i->imm, to);
     addresses_read(w, i, 1, 8, (s64)REG(u64, 3)[0], from);
-    EACH to[l] &= ~WINDOW_MASK;
+    EACH (l)
+        to[l] &= ~WINDOW_MASK;
     if (!copy_sources(w, i, size, from) || !resolve_shared(w, i, to, i->width, SHARED_COPY_ISSUED))
         return;
-    EACH_ON
-    copy_add(w, (PendingCopy){.shared = (u32)(to[l] - (u64)w->block->shared),
-                              .bytes = i->width,
-                              .source_bytes = (u8)size[l],
-                              .lane = (u8)l,
-                              .group = w->copy_group[l],
-                              .source = (const u8 *)from[l],
-                              .insn = i});
+    EACH_ON (l)
+        copy_add(w, (PendingCopy){.shared = (u32)(to[l] - (u64)w->block->shared),
+                                  .bytes = i->width,
+                                  .source_bytes = (u8)size[l],
+                                  .lane = (u8)l,
+                                  .group = w->copy_group[l],
+                                  .source = (const u8 *)from[l],
+                                  .insn = i});
 }
 
 static void copy_commit(Warp *w, const Insn *i)
 {
     (void)i;
-    EACH_ON
-    w->copy_group[l]++;
+    EACH_ON (l)
+        w->copy_group[l]++;
 }
 
 static bool copy_finish(Warp *w, const PendingCopy *c)

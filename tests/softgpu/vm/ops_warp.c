@@ -21,8 +21,7 @@ static void shuffle(Warp *w, const Insn *i)
     u32 *out = REG(u32, 0), a[LANES], missing = 0, inside = 0;
     s32 source[LANES], in[LANES];
     memcpy(a, REG(u32, 2), sizeof a);
-    EACH
-    {
+    EACH (l) {
         source[l] = shuffle_source(i->variant, l, b[l], c[l], &in[l]);
         missing |= mask >> l & ~members[l] >> source[l] & 1;
     }
@@ -31,8 +30,7 @@ static void shuffle(Warp *w, const Insn *i)
             fault(w, i, l, VM_BAD_SYNC, 0, "shfl reads lane %d, which is not in its mask %08x", source[l], members[l]);
             return;
         }
-    EACH
-    {
+    EACH (l) {
         u32 value = a[source[l]];
         out[l] = mask >> l & 1 ? value : out[l];
         inside |= (u32)in[l] << l;
@@ -52,16 +50,15 @@ static void vote(Warp *w, const Insn *i)
 static void ballot(Warp *w, const Insn *i)
 {
     u32 yes = (*REG(u32, 1) ^ (i->negate ? UINT32_MAX : 0)) & w->mask, *out = REG(u32, 0);
-    EACH_ON
-    out[l] = yes;
+    EACH_ON (l)
+        out[l] = yes;
 }
 
 static void match_any(Warp *w, const Insn *i)
 {
     u32 *out = REG(u32, 0), a[LANES];
     memcpy(a, REG(u32, 1), sizeof a);
-    EACH_ON
-    {
+    EACH_ON (l) {
         u32 same = 0;
         for (int j = 0; j < LANES; j++)
             same |= (u32)(a[j] == a[l]) << j;
@@ -95,24 +92,24 @@ static void reduction(Warp *w, const Insn *i)
     u32 *out = REG(u32, 0), r = a[first_lane(w->mask)];
     for (u32 rest = w->mask & (w->mask - 1); rest != 0; rest &= rest - 1)
         r = reduce(i->variant, i->negate, r, a[first_lane(rest)]);
-    EACH_ON
-    out[l] = r;
+    EACH_ON (l)
+        out[l] = r;
 }
 
 /* The lowest lane of the mask is elected. */
 static void elect(Warp *w, const Insn *i)
 {
     u32 *out = REG(u32, 0);
-    EACH_ON
-    out[l] = (u32)first_lane(w->mask);
+    EACH_ON (l)
+        out[l] = (u32)first_lane(w->mask);
     predicate_set(REG(u32, 1), w->mask & (0 - w->mask), w->mask);
 }
 
 static void active_mask(Warp *w, const Insn *i)
 {
     u32 *out = REG(u32, 0);
-    EACH_ON
-    out[l] = w->mask;
+    EACH_ON (l)
+        out[l] = w->mask;
 }
 
 /* What lanes wrote before is ordered before what others read after. */
@@ -128,8 +125,7 @@ static void warp_sync(Warp *w, const Insn *i)
 static void pack(Warp *w, const Insn *i)
 {
     int bits = 8 * i->width;
-    EACH_ON
-    {
+    EACH_ON (l) {
         u64 v = 0;
         for (int k = 0; k < i->count; k++)
             v |= ((u64)REG(u32, 1 + k)[l] & ((1ull << bits) - 1)) << bits * k;
@@ -143,8 +139,7 @@ static void pack(Warp *w, const Insn *i)
 static void unpack(Warp *w, const Insn *i)
 {
     int bits = 8 * i->width;
-    EACH_ON
-    {
+    EACH_ON (l) {
         u64 v = i->reg_width == 8 ? REG(u64, i->count)[l] : REG(u32, i->count)[l];
         for (int k = 0; k < i->count; k++)
             REG(u32, k)[l] = (u32)(v >> bits * k & ((1ull << bits) - 1));
@@ -158,7 +153,7 @@ static void unpack(Warp *w, const Insn *i)
         u32 *low = REG(u32, 0), *high = REG(u32, 1);                                                                             \
         const T *in = REG(T, 2);                                                                                                 \
         const u32 mask = w->mask;                                                                                                \
-        _Pragma("GCC ivdep") EACH                                                                                                \
+        _Pragma("GCC ivdep") EACH (l)                                                                                            \
         {                                                                                                                        \
             const T v = in[l];                                                                                                   \
             const u32 a = (u32)(v & (((T)1 << bits) - 1)), b = (u32)(v >> bits);                                                 \
@@ -183,7 +178,8 @@ static void is_space(Warp *w, const Insn *i)
 {
     const u64 *in = REG(u64, 1);
     u32 holds = 0;
-    EACH holds |= (u32)(in[l] >> WINDOW_SHIFT == i->count) << l;
+    EACH (l)
+        holds |= (u32)(in[l] >> WINDOW_SHIFT == i->count) << l;
     predicate_set(REG(u32, 0), holds, w->mask);
 }
 
@@ -191,15 +187,15 @@ static void is_space(Warp *w, const Insn *i)
 static void clock_32(Warp *w, const Insn *i)
 {
     u32 *out = REG(u32, 0);
-    EACH_ON
-    out[l] = (u32)w->steps;
+    EACH_ON (l)
+        out[l] = (u32)w->steps;
 }
 
 static void clock_64(Warp *w, const Insn *i)
 {
     u64 *out = REG(u64, 0);
-    EACH_ON
-    out[l] = w->steps;
+    EACH_ON (l)
+        out[l] = w->steps;
 }
 
 static void trap(Warp *w, const Insn *i)

@@ -46,8 +46,7 @@ void count_global(Warp *w, const Insn *i, const uint64_t *address, int bytes, bo
 {
     uint64_t sectors[LANES + 1];
     int n = 0;
-    EACH_ON
-    {
+    EACH_ON (l) {
         n = set_add(sectors, n, address[l] / SECTOR_BYTES);
         sector_touch(w, address[l], writes);
     }

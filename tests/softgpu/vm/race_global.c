@@ -80,8 +80,7 @@ static bool written_check(Warp *w, const Insn *i, int lane, const Allocation *a,
 bool global_race(Warp *w, const Insn *i, const uint64_t *address, int bytes, Access access)
 {
     const Allocation *a = NULL;
-    EACH_ON
-    {
+    EACH_ON (l) {
         if (a == NULL || address[l] < a->begin || address[l] >= a->end)
             a = allocation_find(w->block->launch->vm, address[l]);
         if (!written_check(w, i, l, a, address[l], bytes, access))
@@ -138,9 +137,9 @@ static void word_meet(Block *b, uint64_t address)
 
 void global_release(Warp *w, const uint64_t *address)
 {
-    EACH_ON
-    if (address[l] >> WINDOW_SHIFT == 0)
-        word_meet(w->block, address[l]);
+    EACH_ON (l)
+        if (address[l] >> WINDOW_SHIFT == 0)
+            word_meet(w->block, address[l]);
 }
 
 void checks_launch(Launch *launch)

@@ -90,10 +90,10 @@ static bool cell_use(Warp *w, const Insn *i, int lane, uint64_t offset, SharedCe
 
 bool shared_race(Warp *w, const Insn *i, const uint64_t *offset, int bytes, SharedUse use)
 {
-    EACH_ON
-    for (uint64_t n = offset[l] / SHADOW_BYTES; n <= (offset[l] + (uint64_t)bytes - 1) / SHADOW_BYTES; n++)
-        if (!cell_use(w, i, l, n * SHADOW_BYTES, &w->block->cells[n], use))
-            return false;
+    EACH_ON (l)
+        for (uint64_t n = offset[l] / SHADOW_BYTES; n <= (offset[l] + (uint64_t)bytes - 1) / SHADOW_BYTES; n++)
+            if (!cell_use(w, i, l, n * SHADOW_BYTES, &w->block->cells[n], use))
+                return false;
     return true;
 }
 
