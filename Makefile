@@ -39,7 +39,7 @@ CUDA       := $(if $(SANITIZE),,$(CUDA_HOME))
 NVCC_FLAGS := -std=c++17 -O3 -lineinfo -I. -Xptxas -v -Xcompiler -Wall,-Wno-unknown-pragmas,-fno-exceptions \
               $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
               -gencode arch=compute_80,code=compute_80
-CUDA_LIBS  := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublasLt -lcudart -lstdc++)
+CUDA_LIBS  := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcudart -lstdc++ -ldl)
 LDLIBS     += $(CUDA_LIBS)
 
 ONCE    := kernels/cpu/gemm.c kernels/cpu/cpu_device.c

@@ -10,8 +10,8 @@
  * the fixed workspace; asked once for each, and kept: nothing of the model, least of all its recompute level, is part of the
  * question. */
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/cublaslt.h"
 
-#include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,8 @@ typedef struct Answer {
 
 /* Grows by one for each kind of product of the model, some ten. One thread launches at a time (kernels/device.h). */
 static struct {
-    cublasLtHandle_t handle;
+    CublasLt lt;
+    cublasLtHandle_t handle; /* NULL: not loaded yet */
     Answer *answer;
     size_t count;
 } cache;
@@ -41,7 +42,12 @@ static struct {
 static bool library_check(Ctx *c, OpId op, cublasStatus_t status, const char *what)
 {
     return status == CUBLAS_STATUS_SUCCESS ||
-           error_set(c->error, "%s (layer %d): cuBLASLt: %s: %s", op_name(op), c->layer, what, cublasLtGetStatusString(status));
+           error_set(c->error, "%s (layer %d): cuBLASLt: %s: %s", op_name(op), c->layer, what, cache.lt.GetStatusString(status));
+}
+
+static bool library_start(Ctx *c, OpId op)
+{
+    return cache.handle || (cublaslt_load(&cache.lt, c->error) && library_check(c, op, cache.lt.Create(&cache.handle), "start"));
 }
 
 static cudaDataType_t library_type(DType t)
@@ -81,16 +87,16 @@ static cublasStatus_t product_describe(Answer *a)
     cublasOperation_t first = q->transposed[1] ? CUBLAS_OP_T : CUBLAS_OP_N, second = q->transposed[0] ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = q->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     cublasStatus_t s =
-        cublasLtMatmulDescCreate(&a->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+        cache.lt.MatmulDescCreate(&a->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!s)
-        s = cublasLtMatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+        s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     if (!s)
-        s = cublasLtMatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+        s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     if (!s)
-        s = cublasLtMatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+        s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     for (int i = 0; i < 3 && !s; i++)
-        s = cublasLtMatrixLayoutCreate(&a->layout[i], library_type((DType)(i < 2 ? q->in : q->out)), (uint64_t)q->columns[i],
-                                       (uint64_t)q->rows[i], q->stride[i]);
+        s = cache.lt.MatrixLayoutCreate(&a->layout[i], library_type((DType)(i < 2 ? q->in : q->out)), (uint64_t)q->columns[i],
+                                        (uint64_t)q->rows[i], q->stride[i]);
     return s;
 }
 
@@ -104,22 +110,22 @@ static cublasStatus_t algorithm_ask(Answer *a, size_t workspace)
     cublasLtMatmulHeuristicResult_t result = {0};
     uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, bytes;
     int found = 0;
-    cublasStatus_t s = cublasLtMatmulPreferenceCreate(&wish);
+    cublasStatus_t s = cache.lt.MatmulPreferenceCreate(&wish);
     if (s)
         return s;
-    s = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    s = cache.lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
     if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums);
+        s = cache.lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums);
     for (int i = 0; i < 3 && !s; i++) {
         bytes = (uint32_t)a->question.alignment[i];
-        s = cublasLtMatmulPreferenceSetAttribute(wish, alignment[i], &bytes, sizeof bytes);
+        s = cache.lt.MatmulPreferenceSetAttribute(wish, alignment[i], &bytes, sizeof bytes);
     }
     if (!s) /* bytes is C's, and C is D */
-        s = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &bytes, sizeof bytes);
+        s = cache.lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &bytes, sizeof bytes);
     if (!s)
-        s = cublasLtMatmulAlgoGetHeuristic(cache.handle, a->product, a->layout[1], a->layout[0], a->layout[2], a->layout[2], wish,
-                                           1, &result, &found);
-    cublasLtMatmulPreferenceDestroy(wish);
+        s = cache.lt.MatmulAlgoGetHeuristic(cache.handle, a->product, a->layout[1], a->layout[0], a->layout[2], a->layout[2],
+                                            wish, 1, &result, &found);
+    cache.lt.MatmulPreferenceDestroy(wish);
     a->algorithm = result.algo;
     return s ? s : found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -128,9 +134,9 @@ static void answer_free(Answer *a)
 {
     for (int i = 0; i < 3; i++)
         if (a->layout[i])
-            cublasLtMatrixLayoutDestroy(a->layout[i]);
+            cache.lt.MatrixLayoutDestroy(a->layout[i]);
     if (a->product)
-        cublasLtMatmulDescDestroy(a->product);
+        cache.lt.MatmulDescDestroy(a->product);
 }
 
 /* The kept answer to the question, or a new one. NULL after recording why there is none. */
@@ -145,8 +151,7 @@ static Answer *answer_find(Ctx *c, OpId op, const Question *q)
         return NULL;
     }
     cache.answer = grown;
-    if ((!cache.handle && !library_check(c, op, cublasLtCreate(&cache.handle), "start")) ||
-        !library_check(c, op, product_describe(&a), "description of a product") ||
+    if (!library_start(c, op) || !library_check(c, op, product_describe(&a), "description of a product") ||
         !library_check(c, op, algorithm_ask(&a, gemm_library_bytes(&c->target)), "choice of an algorithm")) {
         answer_free(&a);
         return NULL;
@@ -167,13 +172,13 @@ static void product_run(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bi
         return;
     if (tensor_present(bias) &&
         !library_check(
-            c, op, cublasLtMatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.data, sizeof bias.data),
+            c, op, cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.data, sizeof bias.data),
             "bias"))
         return;
     library_check(c, op,
-                  cublasLtMatmul(cache.handle, a->product, &one, B.data, a->layout[1], A.data, a->layout[0], &beta, C.data,
-                                 a->layout[2], C.data, a->layout[2], &a->algorithm, scratch, gemm_library_bytes(&c->target),
-                                 (cudaStream_t)c->stream),
+                  cache.lt.Matmul(cache.handle, a->product, &one, B.data, a->layout[1], A.data, a->layout[0], &beta, C.data,
+                                  a->layout[2], C.data, a->layout[2], &a->algorithm, scratch, gemm_library_bytes(&c->target),
+                                  (cudaStream_t)c->stream),
                   "product");
 }
 
