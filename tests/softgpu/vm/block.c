@@ -3,8 +3,8 @@
  * Warps run one after another, each until it waits at a barrier, ends, or its slice is over. In order VM_RANDOM slices are short
  * and of random length, so that what depends on the order of warps comes out differently from seed to seed.
  *
- * Barriers also carry the knowledge by which check mode finds races: w->clock[v] is how many barriers of warp v happened before
- * what warp w does now. A barrier collects the clocks of those that arrive and gives their maximum to those that leave. */
+ * Barriers also carry the knowledge by which check mode finds races: w->known[v] is up to which time of warp v all happened
+ * before what warp w does now. A barrier collects what those know that arrive, and gives it to those that leave. */
 #include <string.h>
 
 #include "tests/softgpu/vm/machine.h"
@@ -61,10 +61,9 @@ static void warp_begin(Block *b, int id)
     w->stop = INT32_MAX;
     w->barrier = NULL;
     w->steps = 0;
-    w->epoch = 0;
+    w->time = 1;
     memset(w->copy_group, 0, sizeof w->copy_group);
-    memset(w->clock, 0, sizeof w->clock);
-    w->clock[id] = 1;
+    memset(w->known, 0, sizeof w->known);
     if (w->local != NULL)
         memset(w->local, 0xff, (size_t)k->info.local_bytes * LANES);
     for (int s = 0; s < SPECIALS; s++) {
@@ -104,7 +103,7 @@ static uint32_t barrier_number(Warp *w)
     return barrier_operand(w, 1) % MAX_BARRIERS;
 }
 
-static void clocks_join(uint32_t *to, const uint32_t *from)
+static void known_join(uint32_t *to, const uint32_t *from)
 {
     for (int v = 0; v < MAX_WARPS; v++)
         to[v] = from[v] > to[v] ? from[v] : to[v];
@@ -126,8 +125,8 @@ static bool barrier_arrive(Block *b, Warp *w)
                          v);
     r->arrived += LANES;
     r->expected = threads;
-    clocks_join(r->clock, w->clock);
-    w->clock[w->id]++;
+    w->known[w->id] = w->time++;
+    known_join(r->known, w->known);
     if (i->variant >= BARRIER_POPC) {
         uint32_t p = *REG(uint32_t, 3);
         p = (i->negate ? ~p : p) & w->live;
@@ -152,7 +151,7 @@ static void barrier_leave(Warp *w, const Barrier *r)
         uint32_t *out = REG(uint32_t, 0);
         *out = (*out & ~w->mask) | (holds ? w->mask : 0);
     }
-    clocks_join(w->clock, r->clock);
+    known_join(w->known, r->known);
     w->barrier = NULL;
 }
 
@@ -240,6 +239,20 @@ static bool deadlock(Block *b)
     return false;
 }
 
+/* An endless loop, or more synchronisations than stamps can tell apart? */
+static bool warp_patience(const Block *b, Warp *w)
+{
+    uint64_t most = b->launch->vm->options.max_steps;
+    const Insn *at = &b->kernel->code[w->pc];
+    if (w->steps > most)
+        return fault(w, at, first_lane(w->live), VM_ENDLESS, 0,
+                     "a warp has run more than %llu instructions: is it an endless loop?", (unsigned long long)most);
+    if (w->time >= MAX_TIME)
+        return fault(w, at, first_lane(w->live), VM_ENDLESS, 0, "the lanes of a warp have waited for each other %d times",
+                     MAX_TIME);
+    return true;
+}
+
 /* Gives one warp its turn. False: the block is done, or at fault. */
 static bool block_step(Block *b, int *last)
 {
@@ -253,15 +266,16 @@ static bool block_step(Block *b, int *last)
     }
     RunEnd end = warp_run(w, budget);
     *last = end == RUN_SLICE ? w->id : -1;
-    if (end == RUN_DONE)
+    switch (end) {
+    case RUN_DONE:
         return warp_finish(b, w);
-    if (end == RUN_BARRIER)
-        return barrier_arrive(b, w) && barriers_open(b);
-    uint64_t most = b->launch->vm->options.max_steps;
-    if (end == RUN_SLICE && w->steps > most)
-        return fault(w, &b->kernel->code[w->pc], first_lane(w->active), VM_ENDLESS, 0,
-                     "a warp has run more than %llu instructions: is it an endless loop?", (unsigned long long)most);
-    return end != RUN_FAULT;
+    case RUN_BARRIER:
+        return warp_patience(b, w) && barrier_arrive(b, w) && barriers_open(b);
+    case RUN_SLICE:
+        return warp_patience(b, w);
+    default:
+        return false;
+    }
 }
 
 void block_run(Block *b)

@@ -196,7 +196,6 @@ static RunEnd run_together(Warp *w, const Insn *i, uint32_t lanes)
         return RUN_FAULT;
     }
     w->barrier = i;
-    w->epoch++;
     return RUN_BARRIER;
 }
 

@@ -282,27 +282,24 @@ struct Warp {
     int n_copies, max_copies;
     int copy_group[LANES]; /* groups committed  */
 
-    uint32_t clock[MAX_WARPS]; /* check: what this warp knows of each warp's barriers */
-    uint32_t epoch;            /* check: warp-wide synchronisations so far            */
+    uint32_t time;             /* check: how often its lanes have waited for each other, from 1 */
+    uint32_t known[MAX_WARPS]; /* check: what came before that time of each warp came before now */
 };
 
 typedef struct Barrier {
     uint32_t arrived, expected; /* threads; expected 0: all */
     uint32_t sum;               /* of bar.red               */
-    uint32_t clock[MAX_WARPS];
+    uint32_t known[MAX_WARPS];  /* check: of those that have arrived */
 } Barrier;
 
-/* Check mode's knowledge of SHADOW_BYTES of shared memory. An access is remembered by thread, and by its warp's clock and epoch
- * at that time. */
-typedef struct SharedStamp {
-    int16_t thread; /* -1: none */
-    uint32_t clock, epoch;
-} SharedStamp;
+/* Who accessed memory when, in one word, since there are many: thread | its warp's time << 10; 0: nobody. */
+typedef uint32_t Stamp;
+enum { STAMP_SHIFT = 10, MAX_TIME = (1 << 22) - 1 };
 
+/* Check mode's knowledge of SHADOW_BYTES of shared memory. */
 typedef struct SharedCell {
-    SharedStamp write, read[2];
-    bool written, pending; /* pending: the target of a cp.async under way */
-    int write_line;
+    Stamp write, read[2];
+    uint32_t written : 1, pending : 1, write_line : 30; /* pending: the target of a cp.async under way */
 } SharedCell;
 
 /* A block in execution. Each host thread has one, and uses it again for block after block. */

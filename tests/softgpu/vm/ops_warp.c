@@ -116,7 +116,7 @@ static void active_mask(Warp *w, const Insn *i)
 static void warp_sync(Warp *w, const Insn *i)
 {
     (void)i;
-    w->epoch++;
+    w->time++;
 }
 
 /* ---- Packing ------------------------------------------------------------------------------------------------------- */

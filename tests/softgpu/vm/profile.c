@@ -58,16 +58,17 @@ void count_global(Warp *w, const Insn *i, const uint64_t *address, int bytes, bo
     t->ideal_sectors += (total + SECTOR_BYTES - 1) / SECTOR_BYTES;
 }
 
-/* The most different words that lanes first..last-1 want of one bank. */
+/* The most different words that lanes first..last-1 want of one bank: how many turns they take. */
 static int bank_depth(const Warp *w, const uint64_t *offset, int first, int last, int words)
 {
-    uint64_t wanted[BANKS][LANES * 4 + 1];
+    uint64_t wanted[BANKS][LANES + 1];
     int n[BANKS] = {0}, most = 0;
     for (int l = first; l < last; l++)
         for (int q = 0; q < words && (w->mask >> l & 1); q++) {
             uint64_t word = offset[l] / BANK_BYTES + (uint64_t)q;
             int bank = (int)(word % BANKS);
-            n[bank] = set_add(wanted[bank], n[bank], word);
+            if (n[bank] == 0 || wanted[bank][n[bank] - 1] != word)
+                n[bank] = set_add(wanted[bank], n[bank], word);
             most = n[bank] > most ? n[bank] : most;
         }
     return most;

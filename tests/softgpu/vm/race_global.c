@@ -38,7 +38,8 @@ static bool readers_done(const Block *b, const GlobalCell *c)
     return c->reader == 0 || c->reader == b->number + 1 || (c->reader != UINT32_MAX && has_acquired(b, c->reader - 1));
 }
 
-static bool cell_use(Warp *w, const Insn *i, int lane, uint64_t address, GlobalCell *c, bool writes)
+/* A read or write of the cell at the address. */
+static inline bool cell_use(Warp *w, const Insn *i, int lane, uint64_t address, GlobalCell *c, bool writes)
 {
     Block *b = w->block;
     uint32_t launch = b->launch->vm->launches, me = b->number + 1;
@@ -62,34 +63,50 @@ static bool cell_use(Warp *w, const Insn *i, int lane, uint64_t address, GlobalC
 }
 
 /* Marks what is written; false when something is read that nobody wrote. */
-static bool written_check(Warp *w, const Insn *i, int lane, const Allocation *a, uint64_t address, int bytes, Access access)
+static bool written_check(Warp *w, const Insn *i, int lane, const Allocation *a, uint64_t address, uint64_t bytes, Access access)
 {
     uint8_t *written = a->written + (address - a->begin);
     if (access == ACCESS_WRITE) {
-        memset(written, 1, (size_t)bytes);
+        memset(written, 1, bytes);
         return true;
     }
-    for (int n = 0; n < bytes; n++)
-        if (!written[n])
-            return fault(w, i, lane, VM_UNINITIALISED, address, "%s of uninitialised global memory, byte %llu of %s (%llu bytes)",
-                         access == ACCESS_READ ? "read" : "atomic", (unsigned long long)(address - a->begin) + (unsigned)n,
-                         a->name, (unsigned long long)(a->end - a->begin));
+    const uint8_t *hole = memchr(written, 0, bytes);
+    if (hole == NULL)
+        return true;
+    return fault(w, i, lane, VM_UNINITIALISED, address, "%s of uninitialised global memory, byte %llu of %s (%llu bytes)",
+                 access == ACCESS_READ ? "read" : "atomic", (unsigned long long)(hole - a->written), a->name,
+                 (unsigned long long)(a->end - a->begin));
+}
+
+/* `bytes` from the address on, which one lane or several side by side access. */
+static bool range_use(Warp *w, const Insn *i, int lane, const Allocation *a, uint64_t address, uint64_t bytes, Access access)
+{
+    if (!written_check(w, i, lane, a, address, bytes, access))
+        return false;
+    uint64_t first = (address - a->begin) / SHADOW_BYTES, last = (address - a->begin + bytes - 1) / SHADOW_BYTES;
+    for (uint64_t n = first; n <= last && access != ACCESS_ATOMIC; n++)
+        if (!cell_use(w, i, lane, a->begin + n * SHADOW_BYTES, &a->cells[n], access == ACCESS_WRITE))
+            return false;
     return true;
 }
 
+/* Lanes side by side, or at the same place, are checked as one range: who of a block accesses what makes no difference here. */
 bool global_race(Warp *w, const Insn *i, const uint64_t *address, int bytes, Access access)
 {
-    const Allocation *a = NULL;
-    EACH_ON (l) {
-        if (a == NULL || address[l] < a->begin || address[l] >= a->end)
-            a = allocation_find(w->block->launch->vm, address[l]);
-        if (!written_check(w, i, l, a, address[l], bytes, access))
+    for (int l = 0; l < LANES;) {
+        int first = l++;
+        if (!(w->mask >> first & 1))
+            continue;
+        const Allocation *a = allocation_find(w->block->launch->vm, address[first]);
+        uint64_t n = (uint64_t)bytes;
+        for (; l < LANES && (w->mask >> l & 1) && address[l] < a->end; l++) {
+            if (address[l] == address[first] + n)
+                n += (uint64_t)bytes;
+            else if (address[l] != address[l - 1])
+                break;
+        }
+        if (!range_use(w, i, first, a, address[first], n, access))
             return false;
-        uint64_t first = (address[l] - a->begin) / SHADOW_BYTES,
-                 last = (address[l] - a->begin + (uint64_t)bytes - 1) / SHADOW_BYTES;
-        for (uint64_t n = first; n <= last && access != ACCESS_ATOMIC; n++)
-            if (!cell_use(w, i, l, a->begin + n * SHADOW_BYTES, &a->cells[n], access == ACCESS_WRITE))
-                return false;
     }
     return true;
 }

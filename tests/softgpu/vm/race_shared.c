@@ -1,9 +1,9 @@
 /* Races and uninitialised reads in shared memory.
  *
  * For each two bytes: who wrote last, and up to two of those who have read since. Two accesses of different threads, one of them
- * a write, must be ordered: by a barrier of the block between different warps (what the second warp knows of the first one's
- * clock has passed the stamp), or within a warp by anything that makes its lanes wait for each other (the epoch has moved on).
- * Lanes of a warp run in lockstep here and the result would come out right; on a card it need not.
+ * a write, must be ordered: between warps by a barrier (the second warp knows that the first one's time of the access has
+ * passed), within a warp by anything that makes its lanes wait for each other (its time has moved on). Lanes of a warp run in
+ * lockstep here and the result would come out right; on a card it need not.
  *
  * Two readers are enough: a write is in order with all readers if it is in order with one of each kind, another warp's and its
  * own warp's, unless two other warps read and only one of them is ordered; then the order of warps or another block finds it. */
@@ -11,100 +11,119 @@
 
 #include <string.h>
 
-static bool ordered(const Warp *w, const SharedStamp *s, int thread)
+static inline int stamp_thread(Stamp s)
 {
-    if (s->thread < 0 || s->thread == thread)
-        return true;
-    int v = s->thread / LANES;
-    if (v == w->id)
-        return s->clock != w->clock[v] || s->epoch != w->epoch;
-    return w->clock[v] >= s->clock;
+    return (int)(s & ((1u << STAMP_SHIFT) - 1));
 }
 
-static SharedStamp stamp(const Warp *w, int thread)
+static inline Stamp stamp_now(const Warp *w, int lane)
 {
-    return (SharedStamp){(int16_t)thread, w->clock[w->id], w->epoch};
+    return (uint32_t)(w->id * LANES + lane) | w->time << STAMP_SHIFT;
 }
 
-static bool race(Warp *w, const Insn *i, int lane, uint64_t offset, const char *what, const SharedStamp *other,
-                 const SharedCell *c)
+/* Did the access s happen before what the lane with the stamp `now` does? */
+static inline bool ordered(const Warp *w, Stamp s, Stamp now)
+{
+    int v = stamp_thread(s) / LANES;
+    uint32_t time = s >> STAMP_SHIFT;
+    return s == 0 || stamp_thread(s) == stamp_thread(now) || (v == w->id ? time != w->time : w->known[v] >= time);
+}
+
+static bool race(Warp *w, const Insn *i, int lane, uint64_t offset, const char *what, Stamp other, const SharedCell *c)
 {
     return fault(w, i, lane, VM_RACE, offset,
-                 "race: %s of shared byte %llu, which thread %d has accessed with no barrier since (last "
-                 "written at PTX line %d)",
-                 what, (unsigned long long)offset, other->thread, c->write_line);
+                 "race: %s of shared byte %llu, which thread %d has accessed with no barrier since (last written at PTX line %d)",
+                 what, (unsigned long long)offset, stamp_thread(other), c->write_line);
 }
 
-/* Which of the two remembered readers gives way to a new one of this warp: a free one, the same thread's, or one of the own warp,
- * so that another warp's stays. */
-static SharedStamp *reader_slot(const Warp *w, SharedCell *c, int thread)
+/* Nobody may touch the target of a cp.async under way, or read what is not written. */
+static bool unusable(Warp *w, const Insn *i, int lane, uint64_t offset, const SharedCell *c)
+{
+    if (c->pending)
+        return fault(w, i, lane, VM_RACE, offset,
+                     "race: shared byte %llu is the target of a cp.async that has not been waited for (PTX line %d)",
+                     (unsigned long long)offset, c->write_line);
+    return fault(w, i, lane, VM_UNINITIALISED, offset, "read of uninitialised shared memory, byte %llu",
+                 (unsigned long long)offset);
+}
+
+/* Which of the two remembered readers gives way to a new one: a free one, the same thread's, or one of the own warp, so that
+ * another warp's stays. */
+static inline Stamp *reader_slot(const Warp *w, SharedCell *c, Stamp now)
 {
     for (int r = 0; r < 2; r++)
-        if (c->read[r].thread < 0 || c->read[r].thread == thread)
+        if (c->read[r] == 0 || stamp_thread(c->read[r]) == stamp_thread(now))
             return &c->read[r];
-    bool first_is_ours = c->read[0].thread / LANES == w->id, second_is_ours = c->read[1].thread / LANES == w->id;
+    bool first_is_ours = stamp_thread(c->read[0]) / LANES == w->id, second_is_ours = stamp_thread(c->read[1]) / LANES == w->id;
     return &c->read[first_is_ours && !second_is_ours ? 0 : 1];
 }
 
-static bool cell_write(Warp *w, const Insn *i, int lane, uint64_t offset, SharedCell *c, bool pending)
+static inline bool cell_read(Warp *w, const Insn *i, int lane, uint64_t offset, SharedCell *c, Stamp now)
 {
-    int thread = w->id * LANES + lane;
-    for (int r = 0; r < 2; r++)
-        if (!ordered(w, &c->read[r], thread))
-            return race(w, i, lane, offset, "write", &c->read[r], c);
-    const SharedStamp none = {.thread = -1};
-    *c = (SharedCell){.write = stamp(w, thread),
-                      .read = {none, none},
-                      .written = true,
-                      .pending = pending,
-                      .write_line = w->block->kernel->text[i - w->block->kernel->code].line};
+    if (c->pending || !c->written)
+        return unusable(w, i, lane, offset, c);
+    if (!ordered(w, c->write, now))
+        return race(w, i, lane, offset, "read", c->write, c);
+    *reader_slot(w, c, now) = now;
     return true;
 }
 
-static bool cell_use(Warp *w, const Insn *i, int lane, uint64_t offset, SharedCell *c, SharedUse use)
+static inline bool cell_write(Warp *w, const Insn *i, int lane, uint64_t offset, SharedCell *c, Stamp now, SharedUse use)
 {
-    int thread = w->id * LANES + lane;
-    bool writes = use == SHARED_WRITE || use == SHARED_COPY_ISSUED;
-    if (use == SHARED_COPY_DONE) {
-        c->pending = false;
-        c->write = stamp(w, thread);
-        return true;
-    }
     if (c->pending)
-        return fault(w, i, lane, VM_RACE, offset,
-                     "race: shared byte %llu is the target of a cp.async that has not been waited for "
-                     "(PTX line %d)",
-                     (unsigned long long)offset, c->write_line);
-    if (!writes && !c->written)
-        return fault(w, i, lane, VM_UNINITIALISED, offset, "%s of uninitialised shared memory, byte %llu",
-                     use == SHARED_READ ? "read" : "atomic", (unsigned long long)offset);
-    if (use == SHARED_ATOMIC) /* atomics are ordered among themselves; against plain accesses they are not tracked */
-        return true;
-    if (!ordered(w, &c->write, thread))
-        return race(w, i, lane, offset, writes ? "write" : "read", &c->write, c);
-    if (writes)
-        return cell_write(w, i, lane, offset, c, use == SHARED_COPY_ISSUED);
-    *reader_slot(w, c, thread) = stamp(w, thread);
+        return unusable(w, i, lane, offset, c);
+    for (int r = 0; r < 3; r++) {
+        Stamp other = r < 2 ? c->read[r] : c->write;
+        if (!ordered(w, other, now))
+            return race(w, i, lane, offset, "write", other, c);
+    }
+    *c = (SharedCell){.write = now,
+                      .written = 1,
+                      .pending = use == SHARED_COPY_ISSUED,
+                      .write_line = (uint32_t)w->block->kernel->text[i - w->block->kernel->code].line & 0x3fffffffu};
     return true;
+}
+
+/* Atomics are ordered among themselves; against plain accesses they are not tracked. */
+static inline bool cell_atomic(Warp *w, const Insn *i, int lane, uint64_t offset, const SharedCell *c)
+{
+    return (!c->pending && c->written) || unusable(w, i, lane, offset, c);
+}
+
+static inline bool cell_use(Warp *w, const Insn *i, int lane, uint64_t offset, SharedCell *c, Stamp now, SharedUse use)
+{
+    switch (use) {
+    case SHARED_READ:
+        return cell_read(w, i, lane, offset, c, now);
+    case SHARED_ATOMIC:
+        return cell_atomic(w, i, lane, offset, c);
+    case SHARED_COPY_DONE:
+        c->pending = 0;
+        c->write = now;
+        return true;
+    default:
+        return cell_write(w, i, lane, offset, c, now, use);
+    }
 }
 
 bool shared_race(Warp *w, const Insn *i, const uint64_t *offset, int bytes, SharedUse use)
 {
-    EACH_ON (l)
-        for (uint64_t n = offset[l] / SHADOW_BYTES; n <= (offset[l] + (uint64_t)bytes - 1) / SHADOW_BYTES; n++)
-            if (!cell_use(w, i, l, n * SHADOW_BYTES, &w->block->cells[n], use))
+    SharedCell *cells = w->block->cells;
+    EACH_ON (l) {
+        uint64_t first = offset[l] / SHADOW_BYTES, last = (offset[l] + (uint64_t)bytes - 1) / SHADOW_BYTES;
+        Stamp now = stamp_now(w, l);
+        for (uint64_t n = first; n <= last; n++)
+            if (!cell_use(w, i, l, n * SHADOW_BYTES, &cells[n], now, use))
                 return false;
+    }
     return true;
 }
 
 void checks_begin(Block *b)
 {
     b->fences = 0;
-    if (b->cells == NULL)
-        return;
     if (b->acquired != NULL)
         memset(b->acquired, 0, b->launch->n_blocks / 8 + 1);
-    const SharedStamp none = {.thread = -1};
-    for (uint32_t n = 0; n <= b->shared_bytes / SHADOW_BYTES; n++)
-        b->cells[n] = (SharedCell){.write = none, .read = {none, none}};
+    if (b->cells != NULL)
+        memset(b->cells, 0, (b->shared_bytes / SHADOW_BYTES + 1) * sizeof *b->cells);
 }
