@@ -1,5 +1,5 @@
-/* Kernels with a planted bug each, and their correct siblings (_ok): what the machine's checks must find, and must not. All take 64
- * floats, all 2, in blocks of 64 threads; test_vm_checks.c says what is expected of each. */
+/* Kernels with a planted bug each, and their correct siblings (_ok): what the machine's checks must find, and must not. All take
+ * 64 floats, all 2, in blocks of 64 threads; test_vm_checks.c says what is expected of each. */
 
 extern "C" __global__ void shared_write_beyond(float *x)
 {

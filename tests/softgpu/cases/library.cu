@@ -1,5 +1,5 @@
-/* What nvcc makes of the CUDA math library and of ordinary C++: test_vm_compiled.c compares each result with the host's own. 64 threads; thread
- * i reads element i of the inputs and writes its results, RESULTS of them, at RESULTS * i of the outputs. */
+/* What nvcc makes of the CUDA math library and of ordinary C++: test_vm_compiled.c compares each result with the host's own. 64
+ * threads; thread i reads element i of the inputs and writes its results, RESULTS of them, at RESULTS * i of the outputs. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -1,5 +1,5 @@
-/* Access patterns whose traffic can be counted by hand: test_vm_profile.c does. Blocks of 256 threads over 2048 floats at data (in) and
- * data + 4096 (out) unless it says otherwise. */
+/* Access patterns whose traffic can be counted by hand: test_vm_profile.c does. Blocks of 256 threads over 2048 floats at data (in)
+ * and data + 4096 (out) unless it says otherwise. */
 
 static __device__ int thread()
 {
