@@ -306,12 +306,15 @@ static void test_one_key(void **unused)
 static void test_huge_scores(void **unused)
 {
     (void)unused;
-    for (int sign = -1; sign <= 1; sign++) {
-        Case c = case_new((AttentionShape){1, 130, 1, 1, 4}, 0, DTYPE_F32);
+    static const int64_t sizes[] = {4, 100, 200};
+    for (int n = 0; n < 9; n++) {
+        const int64_t sign = n % 3 - 1, hd = sizes[n / 3];
+        Case c = case_new((AttentionShape){1, 130, 1, 1, hd}, 0, DTYPE_F32);
         for (int64_t r = 0; r < c.r.s.T; r++) {
-            double *q = c.in_qkv + r * 12, *k = q + 4;
-            q[0] = (double)(r % 5) - 2, q[1] = sign ? sign * 2e5 : 2e4, q[2] = q[3] = 0;
-            k[0] = (double)(r % 7) * 0.25, k[1] = sign ? 1 : (double)(r % 9) * 0.25 - 1, k[2] = k[3] = 0;
+            double *q = c.in_qkv + r * 3 * hd, *k = q + hd;
+            memset(q, 0, (size_t)(2 * hd) * sizeof *q);
+            q[0] = (double)(r % 5) - 2, q[1] = sign ? (double)sign * 2e5 : 2e4;
+            k[0] = (double)(r % 7) * 0.25, k[1] = sign ? 1 : (double)(r % 9) * 0.25 - 1;
         }
         reference(&c);
         run(&c);
@@ -437,12 +440,15 @@ static void test_refused(void **unused)
     case_free(&d);
 }
 
-int main(void)
+/* With an argument, only the tests whose names match it. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_key),   cmocka_unit_test(test_types),       cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_huge_scores), cmocka_unit_test(test_minus_infinity),
         cmocka_unit_test(test_nan),       cmocka_unit_test(test_cached),      cmocka_unit_test(test_refused),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, begin, NULL);
 }

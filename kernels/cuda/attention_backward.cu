@@ -73,6 +73,7 @@ static __device__ __forceinline__ void queries_begin(float (&lse)[2], float (&de
 template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) attention_query_kernel(const AttentionCall a)
 {
     constexpr int OWN = ByQuery<HD>::OWN, WALK = ByQuery<HD>::WALK, N = WALK / 16;
+    constexpr bool KEEP = HD <= 64; /* queries and their gradients, in registers */
     extern __shared__ __align__(16) unsigned char shared[];
     T *queries = (T *)shared, *grads = queries + OWN * HD, *keys = grads + OWN * HD, *values = keys + 2 * WALK * HD;
     int blocks = (a.T + OWN - 1) / OWN, first = (blocks - 1 - (int)(blockIdx.x % blocks)) * OWN; /* the longest walks first */
@@ -89,9 +90,8 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) 
     tile_load<T, HD, WALK>(keys, k, a.width, a.T, a);
     tile_load<T, HD, WALK>(values, v, a.width, a.T, a);
     queries_begin(lse, delta, a, head, at.out + query * out_width, query);
-    OwnRows<T, HD, HD <= 64> own = {queries, row}, own_grads = {grads, row};
-    copies_wait();
-    __syncthreads(); /* queries and gradients are here */
+    OwnRows<T, HD, KEEP> own = {queries, row}, own_grads = {grads, row};
+    own_rows_wait<KEEP>();
     own.begin();
     own_grads.begin();
     Piece dq[HD / 16];
@@ -119,12 +119,12 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) 
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 float &x = s[n].v[i / 4][i % 4], z = is_kept_by_query(kept, n, i / 4, i % 4) ? a.drop.scale : 0.0f;
-                x = exp2_approx(x * c - lse[i / 4]) * (dp[n].v[i / 4][i % 4] * z - delta[i / 4]);
+                x = exp2_approx(fmaf(x, c, -lse[i / 4])) * (dp[n].v[i / 4][i % 4] * z - delta[i / 4]);
             }
         accumulate<T, HD>(dq, s, keys + now, 0);
     }
     const float factor[2] = {a.scale, a.scale};
-    __syncwarp(); /* a warp reads no queries but its own, and has read them */
+    own.end();
     tile_put<T, HD>(queries, row, 0, dq, factor);
     __syncthreads();
     tile_store<T, HD, OWN>((T *)a.dqkv + at.query + first * a.width, a.width, queries, a.T - first, a);
@@ -167,7 +167,7 @@ static __device__ __forceinline__ void gradient_tile(Piece (&s)[N], Piece (&dp)[
             float shift = lse[column], d = delta[column];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                float p = exp2_approx(s[n].v[half][e] * c - shift);
+                float p = exp2_approx(fmaf(s[n].v[half][e], c, -shift));
                 bool keep = is_kept_by_key(kept, n, half, e);
                 s[n].v[half][e] = keep ? p : 0.0f;
                 dp[n].v[half][e] = p * (dp[n].v[half][e] * (keep ? a.drop.scale : 0.0f) - d);

@@ -35,7 +35,7 @@ template <int N> static __device__ __forceinline__ void softmax_tile(Piece (&s)[
         shrink[half] = exp2_approx(__fmul_rn(o.top[half], c) - shift); /* what was subtracted before, to the last bit */
 #pragma unroll
         for (int i = 0; i < 4 * N; i++) {
-            float p = exp2_approx(s[i / 4].v[half][i % 4] * c - shift);
+            float p = exp2_approx(fmaf(s[i / 4].v[half][i % 4], c, -shift));
             s[i / 4].v[half][i % 4] = p;
             sum += p;
         }
@@ -80,6 +80,7 @@ static __device__ __forceinline__ void softmax_finish(const AttentionCall &a, co
 template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) attention_forward_kernel(const AttentionCall a)
 {
     constexpr int OWN = Forward<HD>::OWN, WALK = Forward<HD>::WALK, N = WALK / 16;
+    constexpr bool KEEP = HD <= 128; /* the queries, in registers */
     extern __shared__ __align__(16) unsigned char shared[];
     T *queries = (T *)shared, *keys = queries + OWN * HD, *values = keys + 2 * WALK * HD;
     int blocks = (a.T + OWN - 1) / OWN, first = (blocks - 1 - (int)(blockIdx.x % blocks)) * OWN; /* the longest walks first */
@@ -94,9 +95,8 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) 
     tile_load<T, HD, OWN>(queries, (const T *)a.qkv + at.query + first * a.width, a.width, a.T - first, a);
     tile_load<T, HD, WALK>(keys, k, a.width, a.T, a);
     tile_load<T, HD, WALK>(values, v, a.width, a.T, a);
-    OwnRows<T, HD, HD <= 128> own = {queries, row};
-    copies_wait();
-    __syncthreads(); /* the queries are here */
+    OwnRows<T, HD, KEEP> own = {queries, row};
+    own_rows_wait<KEEP>();
     own.begin();
     Piece out[HD / 16];
     pieces_zero(out);
@@ -124,7 +124,7 @@ template <class T, int HD> static __global__ void __launch_bounds__(THREADS, 1) 
     }
     float factor[2];
     softmax_finish(a, online, a.lse + head * a.T + query, a.T - query, factor);
-    __syncwarp(); /* a warp reads no queries but its own, and has read them */
+    own.end();
     tile_put<T, HD>(queries, row, 0, out, factor);
     __syncthreads();
     tile_store<T, HD, OWN>((T *)a.att + at.out + (int64_t)first * a.NH * a.hd, (int64_t)a.NH * a.hd, queries, a.T - first, a);

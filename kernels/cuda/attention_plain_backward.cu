@@ -52,7 +52,7 @@ static __device__ __forceinline__ void probabilities_normalize(QueryRows<P> &q, 
         plain_mask<P>(s, query, key);
 #pragma unroll
         for (int i = 0; i < P::R * P::C; i++)
-            sum[i / P::C] += expf(s[i / P::C][i % P::C] * a.scale - q.lse[i / P::C]);
+            sum[i / P::C] += expf(fmaf(s[i / P::C][i % P::C], a.scale, -q.lse[i / P::C]));
     }
     __syncthreads(); /* all have read the last keys */
 #pragma unroll
@@ -130,7 +130,7 @@ template <class P> static __global__ void __launch_bounds__(PLAIN_THREADS, 1) at
 #pragma unroll
             for (int j = 0; j < P::C; j++) {
                 float z = kept >> j & 1 ? a.drop.scale : 0.0f;
-                s[i][j] = expf(s[i][j] * a.scale - q.lse[i]) * q.inverse[i] * (dp[i][j] * z - q.delta[i]);
+                s[i][j] = expf(fmaf(s[i][j], a.scale, -q.lse[i])) * q.inverse[i] * (dp[i][j] * z - q.delta[i]);
             }
         }
         scores_put<P>(tile, s);
@@ -163,7 +163,7 @@ static __device__ __forceinline__ void plain_gradient(float (&s)[P::R][P::C], fl
 #pragma unroll
         for (int i = 0; i < P::R; i++) {
             bool seen = i_query >= key + P::R * y + i && i_query < a.T;
-            float p = seen ? expf(s[i][j] * a.scale - lse) * inverse : 0.0f, z = kept >> i & 1 ? a.drop.scale : 0.0f;
+            float p = seen ? expf(fmaf(s[i][j], a.scale, -lse)) * inverse : 0.0f, z = kept >> i & 1 ? a.drop.scale : 0.0f;
             s[i][j] = p * z;
             dp[i][j] = seen ? p * (dp[i][j] * z - delta) : 0.0f;
         }

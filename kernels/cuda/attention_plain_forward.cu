@@ -25,7 +25,7 @@ static __device__ __forceinline__ void plain_softmax(float (&s)[P::R][P::C], flo
         shrink[i] = expf(__fmul_rn(top[i], scale) - shift); /* what was subtracted before, to the last bit */
 #pragma unroll
         for (int j = 0; j < P::C; j++) {
-            s[i][j] = expf(s[i][j] * scale - shift);
+            s[i][j] = expf(fmaf(s[i][j], scale, -shift));
             part += s[i][j];
         }
         top[i] = now;

@@ -155,8 +155,17 @@ template <int N> static __device__ __forceinline__ void pieces_zero(Piece (&p)[N
             p[n].v[i / 4][i % 4] = 0.0f;
 }
 
-/* 16 own rows as left factor. KEEP: in registers, HD / 4 of them, from begin() on, which is called once the rows are in shared
- * memory; else they are read from there each time. */
+/* Waits for the tiles of own rows, where they are kept in registers from then on. */
+template <bool KEEP> static __device__ __forceinline__ void own_rows_wait()
+{
+    if (KEEP) {
+        copies_wait();
+        __syncthreads(); /* own rows are here */
+    }
+}
+
+/* 16 own rows as left factor. KEEP: in registers, HD / 4 of them, from begin() on, before which comes own_rows_wait(); else read
+ * from shared memory each time. end() comes before the warp writes over them. */
 template <class T, int HD, bool KEEP> struct OwnRows {
     const T *tile;
     int row; /* the first of them in the tile */
@@ -169,10 +178,14 @@ template <class T, int HD, bool KEEP> struct OwnRows {
     }
     __device__ __forceinline__ void begin()
     {
-        if (KEEP)
 #pragma unroll
-            for (int k = 0; k < HD / 16; k++)
-                kept[KEEP ? k : 0] = read(k);
+        for (int k = 0; KEEP && k < HD / 16; k++)
+            kept[KEEP ? k : 0] = read(k);
+    }
+    __device__ __forceinline__ void end() const
+    {
+        if (!KEEP)
+            __syncwarp(); /* no other warp reads them, and this one has read them */
     }
     __device__ __forceinline__ Operand columns(int k) const
     {
