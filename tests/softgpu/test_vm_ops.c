@@ -46,12 +46,16 @@ static void guard_all(const char *text, char *out)
 
 static const uint64_t KEPT = 0x5a5a5a5a5a5a5a5aull;
 
+static VmApprox approximation = VM_NEAREST; /* under which rows run */
+
 static void run(const Row *row, const char *text, bool guarded)
 {
     char ptx[4096];
     const char *d = type_of(row->sizes, 0), *a = type_of(row->sizes, 1), *b = type_of(row->sizes, 2), *c = type_of(row->sizes, 3);
     snprintf(ptx, sizeof ptx, kernel, d, a, b, c, a, b, c, d, text, d);
-    Rig *r = rig_open(rig_options(), RIG_BYTES);
+    VmOptions o = rig_options();
+    o.approx = approximation;
+    Rig *r = rig_open(o, RIG_BYTES);
     const uint64_t in[4] = {row->a, row->b, row->c, KEPT};
     memcpy(r->data, in, sizeof in);
     VmModule *m = vm_module_load(r->vm, ptx, row->text, &r->error);
@@ -385,6 +389,17 @@ static void test_approximate(void **state)
     }
 }
 
+/* 2^0 is 1 whatever the setting. */
+static void test_exact_at_zero(void **state)
+{
+    (void)state;
+    static const Row rows[] = {{"wwww", "ex2.approx.ftz.f32 d, a;", 0x80000001, 0, 0, 0x3f800000},
+                               {"wwww", "cos.approx.f32 d, a;", 0, 0, 0, 0x3f800000}};
+    approximation = VM_UP_AND_DOWN;
+    RUN(rows);
+    approximation = VM_NEAREST;
+}
+
 /* fp16 and bf16 there and back, all 65,536 of each, and 2^x against the C library. */
 static void test_all_halves(void **state)
 {
@@ -424,9 +439,9 @@ static void test_all_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_integer),     cmocka_unit_test(test_bits),       cmocka_unit_test(test_float),
-        cmocka_unit_test(test_half),        cmocka_unit_test(test_convert),    cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_approximate), cmocka_unit_test(test_all_halves),
+        cmocka_unit_test(test_integer),     cmocka_unit_test(test_bits),          cmocka_unit_test(test_float),
+        cmocka_unit_test(test_half),        cmocka_unit_test(test_convert),       cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_approximate), cmocka_unit_test(test_exact_at_zero), cmocka_unit_test(test_all_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,12 +97,10 @@ static void test_counts(void **state)
 /* vm_touched tells the sectors of each range; a launch forgets the last one's. */
 static void touch_add(void *context, uint64_t address, uint64_t bytes, const uint8_t *sectors, uint64_t n, bool written)
 {
-    uint64_t *sums = context;
-    assert_int_equal(address, RIG_ADDRESS);
-    assert_int_equal(bytes, FLOATS * sizeof(float));
-    assert_int_equal(n, bytes / 32);
+    uint64_t *sums = context, first = (address - RIG_ADDRESS) / 32;
+    assert_int_equal(bytes, 32 * n);
     for (uint64_t s = 0; s < n; s++)
-        sums[written] += sectors[s] ? s : 0;
+        sums[written] += sectors[s] ? first + s : 0;
 }
 
 static void test_touched(void **state)

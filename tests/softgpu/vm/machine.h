@@ -221,13 +221,19 @@ typedef struct GlobalCell {
     uint32_t reader; /* the block that has read since, 0 none, UINT32_MAX several              */
 } GlobalCell;
 
+/* What the last launch touched of an allocation: 1 for each sector, all between the first and the last. */
+typedef struct Touched {
+    uint64_t first, last; /* first > last: nothing */
+    uint8_t sectors[];
+} Touched;
+
 typedef struct Allocation {
     uint64_t begin, end;
     uint8_t *host;
     char *name;
-    uint8_t *written;                      /* check: 1 for each byte that has been written */
-    GlobalCell *cells;                     /* check: for each SHADOW_BYTES                 */
-    uint8_t *read_sectors, *write_sectors; /* profile                               */
+    uint8_t *written;      /* check: 1 for each byte that has been written */
+    GlobalCell *cells;     /* check: for each SHADOW_BYTES                 */
+    Touched *read, *write; /* profile                                */
 } Allocation;
 
 struct Vm {

@@ -79,8 +79,8 @@ static void allocation_free(Allocation *a)
     free(a->name);
     free(a->written);
     free(a->cells);
-    free(a->read_sectors);
-    free(a->write_sectors);
+    free(a->read);
+    free(a->write);
 }
 
 void vm_free(Vm *vm)
@@ -117,9 +117,12 @@ const Allocation *allocation_find(const Vm *vm, uint64_t address)
     return n > 0 && address < vm->allocations[n - 1].end ? &vm->allocations[n - 1] : NULL;
 }
 
-static uint64_t sectors_of(const Allocation *a)
+static Touched *touched_get(size_t bytes)
 {
-    return (a->end - a->begin + SECTOR_BYTES - 1) / SECTOR_BYTES;
+    Touched *t = calloc(sizeof *t + bytes / SECTOR_BYTES + 1, 1);
+    if (t != NULL)
+        t->first = UINT64_MAX;
+    return t;
 }
 
 /* calloc gives large shadows lazily: pages that no kernel touches cost nothing. */
@@ -133,9 +136,9 @@ static bool shadows_get(const Vm *vm, Allocation *a)
             return false;
     }
     if (vm->options.profile) {
-        a->read_sectors = calloc(sectors_of(a), 1);
-        a->write_sectors = calloc(sectors_of(a), 1);
-        if (a->read_sectors == NULL || a->write_sectors == NULL)
+        a->read = touched_get(bytes);
+        a->write = touched_get(bytes);
+        if (a->read == NULL || a->write == NULL)
             return false;
     }
     return true;
@@ -194,14 +197,19 @@ bool vm_memory_unwritten(const Vm *vm, uint64_t address, uint64_t bytes, uint64_
     return true;
 }
 
+static void touched_visit(const Allocation *a, const Touched *t, VmVisit *visit, void *context, bool written)
+{
+    if (t == NULL || t->first > t->last)
+        return;
+    uint64_t begin = a->begin + t->first * SECTOR_BYTES, end = a->begin + (t->last + 1) * SECTOR_BYTES;
+    visit(context, begin, (end < a->end ? end : a->end) - begin, t->sectors + t->first, t->last - t->first + 1, written);
+}
+
 void vm_touched(const Vm *vm, VmVisit *visit, void *context)
 {
     for (const Allocation *a = vm->allocations; a < vm->allocations + vm->n_allocations; a++) {
-        uint64_t n = sectors_of(a);
-        if (a->read_sectors != NULL && memchr(a->read_sectors, 1, n) != NULL)
-            visit(context, a->begin, a->end - a->begin, a->read_sectors, n, false);
-        if (a->write_sectors != NULL && memchr(a->write_sectors, 1, n) != NULL)
-            visit(context, a->begin, a->end - a->begin, a->write_sectors, n, true);
+        touched_visit(a, a->read, visit, context, false);
+        touched_visit(a, a->write, visit, context, true);
     }
 }
 

@@ -111,15 +111,18 @@ static inline f64 double_coarse(f64 x)
     X(add_rz##s, "add.rz." z "f32", f32, f32, f32, NONE, 2, VM_FP32, 1, F(fma_directed(F(a), 1, F(b), ZERO)))                    \
     X(mul_rz##s, "mul.rz." z "f32", f32, f32, f32, NONE, 2, VM_FP32, 1, F(fma_directed(F(a), F(b), -0.0f, ZERO)))
 
+/* Of 0 the results are 1 exactly, as the manual says. */
+#define EXACT_AT_ZERO(x) ((x) == 0 ? 1.0f : nudge[l])
+
 #define FLOAT_APPROXIMATE(X, s, z, F)                                                                                            \
     X(div_near##s, "div.approx." z "f32", f32, f32, f32, NONE, 2, VM_SPECIAL, 1, F(F(a) / F(b)) * nudge[l])                      \
     X(rcp_near##s, "rcp.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(1.0f / F(a)) * nudge[l])                     \
     X(sqrt_near##s, "sqrt.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(__builtin_sqrtf(F(a))) * nudge[l])         \
     X(rsqrt##s, "rsqrt.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(1.0f / __builtin_sqrtf(F(a))) * nudge[l])     \
-    X(ex2##s, "ex2.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(exp2_near(F(a))) * nudge[l])                      \
+    X(ex2##s, "ex2.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(exp2_near(F(a))) * EXACT_AT_ZERO(F(a)))           \
     X(lg2##s, "lg2.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(log2f(F(a))) * nudge[l])                          \
     X(sin##s, "sin.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(sinf(F(a))) * nudge[l])                           \
-    X(cos##s, "cos.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(cosf(F(a))) * nudge[l])
+    X(cos##s, "cos.approx." z "f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, F(cosf(F(a))) * EXACT_AT_ZERO(F(a)))
 
 #define FLOAT_OTHER(X)                                                                                                           \
     X(tanh_near, "tanh.approx.f32", f32, f32, NONE, NONE, 1, VM_SPECIAL, 1, tanhf(a) * nudge[l])                                 \

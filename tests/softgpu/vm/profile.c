@@ -31,15 +31,21 @@ static int set_add(uint64_t *set, int n, uint64_t x)
     return n + 1;
 }
 
+/* Several threads may touch the same allocation at once. */
 static void sector_touch(Warp *w, uint64_t address, bool writes)
 {
     Block *b = w->block;
     const Allocation *a = b->last;
     if (a == NULL || address < a->begin || address >= a->end)
         a = allocation_find(b->launch->vm, address);
-    if (a != NULL)
-        __atomic_store_n((writes ? a->write_sectors : a->read_sectors) + (address - a->begin) / SECTOR_BYTES, 1,
-                         __ATOMIC_RELAXED);
+    Touched *t = writes ? a->write : a->read;
+    uint64_t s = (address - a->begin) / SECTOR_BYTES, first = __atomic_load_n(&t->first, __ATOMIC_RELAXED);
+    uint64_t last = __atomic_load_n(&t->last, __ATOMIC_RELAXED);
+    __atomic_store_n(&t->sectors[s], 1, __ATOMIC_RELAXED);
+    while (s < first && !__atomic_compare_exchange_n(&t->first, &first, s, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    while (s > last && !__atomic_compare_exchange_n(&t->last, &last, s, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }
 
 void count_global(Warp *w, const Insn *i, const uint64_t *address, int bytes, bool writes)
@@ -95,19 +101,22 @@ void count_shared(Warp *w, const Insn *i, const uint64_t *offset, int bytes)
 
 /* ---- Before and after ---------------------------------------------------------------------------------------------- */
 
-static uint64_t sectors_of(const Allocation *a)
+static void touched_forget(Touched *t)
 {
-    return (a->end - a->begin + SECTOR_BYTES - 1) / SECTOR_BYTES;
+    if (t != NULL && t->first <= t->last)
+        memset(t->sectors + t->first, 0, t->last - t->first + 1);
+    if (t != NULL)
+        *t = (Touched){.first = UINT64_MAX};
 }
 
 void profile_begin(Launch *launch)
 {
     VmKernel *k = launch->kernel;
-    Vm *vm = launch->vm;
+    const Vm *vm = launch->vm;
     memset(k->counters, 0, (size_t)k->n_code * sizeof *k->counters);
-    for (Allocation *a = vm->allocations; a < vm->allocations + vm->n_allocations && vm->options.profile; a++) {
-        memset(a->read_sectors, 0, sectors_of(a));
-        memset(a->write_sectors, 0, sectors_of(a));
+    for (const Allocation *a = vm->allocations; a < vm->allocations + vm->n_allocations; a++) {
+        touched_forget(a->read);
+        touched_forget(a->write);
     }
 }
 
@@ -140,12 +149,11 @@ static VmTraffic *traffic_of_class(VmProfile *p, VmClass class)
     }
 }
 
-static uint64_t touched(const Vm *vm, bool writes)
+static uint64_t touched_count(const Touched *t)
 {
     uint64_t n = 0;
-    for (const Allocation *a = vm->allocations; a < vm->allocations + vm->n_allocations && vm->options.profile; a++)
-        for (uint64_t s = 0; s < sectors_of(a); s++)
-            n += (writes ? a->write_sectors : a->read_sectors)[s];
+    for (uint64_t s = t != NULL ? t->first : 1, last = t != NULL ? t->last : 0; s <= last; s++)
+        n += t->sectors[s];
     return n;
 }
 
@@ -153,8 +161,12 @@ void profile_end(Launch *launch)
 {
     VmKernel *k = launch->kernel;
     VmProfile *p = &k->profile;
-    *p = (VmProfile){
-        .barriers = launch->barriers, .sectors_read = touched(launch->vm, false), .sectors_written = touched(launch->vm, true)};
+    const Vm *vm = launch->vm;
+    *p = (VmProfile){.barriers = launch->barriers};
+    for (const Allocation *a = vm->allocations; a < vm->allocations + vm->n_allocations; a++) {
+        p->sectors_read += touched_count(a->read);
+        p->sectors_written += touched_count(a->write);
+    }
     for (int n = 0; n < k->n_code; n++) {
         const Counter *c = &k->counters[n];
         const InsnText *t = &k->text[n];

@@ -201,8 +201,8 @@ const VmProfile *vm_profile(VmKernel *kernel);
 /* The same for people, with the lines of the PTX and the source whose accesses are scattered or in conflict. */
 void vm_profile_print(FILE *out, VmKernel *kernel);
 
-/* With options.profile: calls visit once for each live range that the last launch read (written = false) or wrote: sectors[i] is
- * 1 when it touched bytes [32 i, 32 i + 32) of the range. */
+/* With options.profile: calls visit for each live range that the last launch read (written = false) or wrote, with the part of it
+ * from the first to the last byte touched: sectors[i] is 1 when the launch touched bytes [32 i, 32 i + 32) of the part. */
 typedef void VmVisit(void *context, uint64_t address, uint64_t bytes, const uint8_t *sectors, uint64_t n_sectors, bool written);
 void vm_touched(const Vm *vm, VmVisit *visit, void *context);
 
