@@ -69,6 +69,7 @@ all: $(OUT)/tally ## Build build/tally (the default)
 $(OUT)/tally: $(OUT)/tools/main.o $(OUT)/libtally.a
 	$(call SHOW,LINK)
 	$(Q)$(LINK) -o $@ $^ $(LDLIBS)
+	$(if $(CUDA)$(SANITIZE),,@echo 'Built for the CPU only: for a GPU, install the CUDA toolkit (nvcc) and make again.')
 
 $(OUT)/libtally.a: $(OBJECTS)
 	$(call SHOW,AR  )

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tally train --device cuda on the software GPU (tests/softgpu/README.md): twenty steps as on the CPU; the same bits at every recompute
-# level, in any order of warps and blocks, and after resuming; in settings that have every pair of a precision, a level, an
-# accumulation and dropout or none.
+# tally train --device cuda on the software GPU (tests/softgpu/README.md): twenty steps as on the CPU; the same bits at every
+# recompute level, in any order of warps and blocks, and after resuming; in settings that have every pair of a precision, a level,
+# an accumulation and dropout or none.
 #
 #   tests/gpu_train.sh TALLY          TALLY: the binary, with softgpu/ beside it; without that it exits with 77, "skipped".
 #                                     QUICK=1: the twenty steps only
@@ -20,8 +20,8 @@ failed=0
 # train DIR FLAG...: a small model, whose sizes are multiples of nothing: 33 channels, 3 heads of 11, 35 positions.
 train()
 {
-    "$tally" train --data data --out-dir "$@" --model nano --n-layer 2 --n-embd 33 --n-head 3 --batch-size 3 --block-size 35 --eval-interval 0 --lr-decay-iters 20 \
-        --quiet >"$1.log" 2>&1 || { failed=1 && echo "FAILED: train $*" && tail -3 "$1.log"; }
+    "$tally" train --data data --out-dir "$@" --model nano --n-layer 2 --n-embd 33 --n-head 3 --batch-size 3 --block-size 35 \
+        --eval-interval 0 --lr-decay-iters 20 --quiet >"$1.log" 2>&1 || { failed=1 && echo "FAILED: train $*" && tail -3 "$1.log"; }
 }
 
 # same A B: are all files of the two checkpoints the same, but for their settings?
