@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The golden cases with --device cuda, on the software GPU (tests/softgpu/README.md), within the limits that hold for every device:
-# with QUICK=1 the first one, else g01 to g05 with every check of memory and of order.
+# The golden cases with --device cuda in every precision, on the software GPU (tests/softgpu/README.md), within the limits that hold
+# for every device: with QUICK=1 the first one, else g01 to g05 with every check of memory and of order.
 #
 #   tests/gpu_golden.sh TALLY          TALLY: the binary, with softgpu/ beside it; without that it exits with 77, "skipped"
 set -u
@@ -19,7 +19,9 @@ if [ -z "${QUICK:-}" ]; then
 fi
 failed=0
 for case in $cases; do
-    echo "== $case"
-    "$1" golden "tests/golden/$case" --out "$out/$case" --device cuda || failed=1
+    for precision in fp32 tf32 bf16 fp16; do
+        echo "== $case, $precision"
+        "$1" golden "tests/golden/$case" --out "$out/$case" --device cuda --precision $precision || failed=1
+    done
 done
 exit $failed
