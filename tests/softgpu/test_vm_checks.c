@@ -33,6 +33,8 @@ static const Case cases[] = {
     {"no_barrier_before_read", VM_RACE, "race", true, 1, 0},
     {"no_barrier_before_write", VM_RACE, "race", true, 1, 0},
     {"barriers_ok", VM_NO_FAULT, "", false, 1, 0},
+    {"no_barrier_global", VM_RACE, "of global byte", true, 1, 0},
+    {"barrier_global_ok", VM_NO_FAULT, "", false, 1, 0},
     {"blocks_race", VM_RACE, "race between blocks", true, 4, 0},
     {"blocks_atomic_ok", VM_NO_FAULT, "", false, 4, 0},
     {"last_block_ok", VM_NO_FAULT, "", false, 4, 0},
@@ -42,8 +44,6 @@ static const Case cases[] = {
     {"copy_forgotten", VM_BAD_SYNC, "a cp.async that nobody waited for", false, 1, 0},
     {"endless", VM_ENDLESS, "is it an endless loop", false, 1, 0},
     {"trapped", VM_TRAP, "executed a trap", false, 1, 0},
-    {"lock_ok", VM_NO_FAULT, "", false, 1, 0},
-    {"spin_ok", VM_NO_FAULT, "", false, 1, 0},
 };
 
 /* One case under these settings. */

@@ -163,9 +163,30 @@ extern "C" __global__ void barriers_ok(float *x)
     swap<true, true>(x);
 }
 
+template <bool BARRIER> static __device__ void through_global(float *x)
+{
+    x[threadIdx.x] = (float)threadIdx.x;
+    if (BARRIER)
+        __syncthreads();
+    float y = x[63 - threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = y;
+}
+
+extern "C" __global__ void no_barrier_global(float *x)
+{
+    through_global<false>(x);
+}
+
+extern "C" __global__ void barrier_global_ok(float *x)
+{
+    through_global<true>(x);
+}
+
 extern "C" __global__ void blocks_race(float *x)
 {
-    x[0] += 1.f;
+    if (threadIdx.x == 0)
+        x[0] += 1.f;
 }
 
 extern "C" __global__ void blocks_atomic_ok(float *x)

@@ -213,12 +213,17 @@ struct VmModule {
 
 /* ---- Memory -------------------------------------------------------------------------------------------------------- */
 
+/* Who accessed memory when, in one word, since there are many: thread | its warp's time << 10; 0: nobody. */
+typedef uint32_t Stamp;
+enum { STAMP_SHIFT = 10, MAX_TIME = (1 << 22) - 1 };
+
 /* Check mode's knowledge of SHADOW_BYTES of global memory. Blocks are numbered from 1. */
 typedef struct GlobalCell {
-    uint32_t launch; /* of the rest; another launch's knowledge is void                        */
-    uint32_t writer; /* the last block that wrote, 0 none                                      */
-    uint32_t fences; /* how many fences the writer had executed before                         */
-    uint32_t reader; /* the block that has read since, 0 none, UINT32_MAX several              */
+    uint32_t launch;      /* of the rest; another launch's knowledge is void                        */
+    uint32_t writer;      /* the last block that wrote, 0 none                                      */
+    uint32_t fences;      /* how many fences the writer had executed before                         */
+    uint32_t reader;      /* the block that has read since, 0 none, UINT32_MAX several              */
+    Stamp write, read[2]; /* threads of the last block that wrote, and of the last that read   */
 } GlobalCell;
 
 /* What the last launch touched of an allocation: 1 for each sector, all between the first and the last. */
@@ -297,10 +302,6 @@ typedef struct Barrier {
     uint32_t sum;               /* of bar.red               */
     uint32_t known[MAX_WARPS];  /* check: of those that have arrived */
 } Barrier;
-
-/* Who accessed memory when, in one word, since there are many: thread | its warp's time << 10; 0: nobody. */
-typedef uint32_t Stamp;
-enum { STAMP_SHIFT = 10, MAX_TIME = (1 << 22) - 1 };
 
 /* Check mode's knowledge of SHADOW_BYTES of shared memory. */
 typedef struct SharedCell {

@@ -1,13 +1,16 @@
-/* Races between blocks through global memory, and reads of global memory that nobody has written.
+/* Races through global memory, and reads of global memory that nobody has written. Within a block it is as in shared memory
+ * (race.h): barriers order; a lock does not, and what it guards counts as a race.
  *
  * In check mode blocks run one after another, so what a block sees of another does not depend on luck. It may read or overwrite
  * what another wrote only if that one executed a fence after its write, and then an atomic on a word on which this one has
  * executed an atomic since: the pattern by which the last block of a grid collects the others' sums. Atomics themselves never
  * race. */
-#include "tests/softgpu/vm/checks.h"
+#include "tests/softgpu/vm/race.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/softgpu/vm/checks.h"
 
 enum { MAX_WORDS = 4096 }; /* on which blocks meet; beyond that their order is unknown */
 
@@ -38,6 +41,24 @@ static bool readers_done(const Block *b, const GlobalCell *c)
     return c->reader == 0 || c->reader == b->number + 1 || (c->reader != UINT32_MAX && has_acquired(b, c->reader - 1));
 }
 
+/* Within a block: is what this lane does ordered after what other threads of the block did? */
+static bool threads_ordered(Warp *w, const Insn *i, int lane, uint64_t address, const GlobalCell *c, bool writes)
+{
+    uint32_t me = w->block->number + 1;
+    Stamp now = stamp_now(w, lane), other = 0;
+    if (c->writer == me && !ordered(w, c->write, now))
+        other = c->write;
+    for (int r = 0; r < 2 && writes && c->reader == me; r++)
+        if (!ordered(w, c->read[r], now))
+            other = c->read[r];
+    if (other == 0)
+        return true;
+    const Allocation *a = allocation_find(w->block->launch->vm, address);
+    return fault(w, i, lane, VM_RACE, address,
+                 "race: %s of global byte %llu of %s, which thread %d of the block has accessed with no barrier since",
+                 writes ? "write" : "read", (unsigned long long)(address - a->begin), a->name, stamp_thread(other));
+}
+
 /* A read or write of the cell at the address. */
 static inline bool cell_use(Warp *w, const Insn *i, int lane, uint64_t address, GlobalCell *c, bool writes)
 {
@@ -46,19 +67,22 @@ static inline bool cell_use(Warp *w, const Insn *i, int lane, uint64_t address, 
     char other[32];
     if (c->launch != launch)
         *c = (GlobalCell){.launch = launch};
+    if (!threads_ordered(w, i, lane, address, c, writes))
+        return false;
     if (!write_visible(b, c)) {
         snprintf(other, sizeof other, "written by block %u", c->writer - 1);
         return race(w, i, lane, address, writes ? "write" : "read", other);
     }
     if (!writes) {
+        if (c->reader != me)
+            c->read[0] = c->read[1] = 0;
+        reader_add(w, c->read, stamp_now(w, lane));
         c->reader = c->reader == 0 || c->reader == me ? me : UINT32_MAX;
         return true;
     }
     if (!readers_done(b, c))
         return race(w, i, lane, address, "write", "read by another block");
-    c->writer = me;
-    c->fences = b->fences;
-    c->reader = 0;
+    *c = (GlobalCell){.launch = launch, .writer = me, .fences = b->fences, .write = stamp_now(w, lane)};
     return true;
 }
 
@@ -78,19 +102,22 @@ static bool written_check(Warp *w, const Insn *i, int lane, const Allocation *a,
                  (unsigned long long)(a->end - a->begin));
 }
 
-/* `bytes` from the address on, which one lane or several side by side access. */
-static bool range_use(Warp *w, const Insn *i, int lane, const Allocation *a, uint64_t address, uint64_t bytes, Access access)
+/* `bytes` from the address on, of which lanes lane, lane + 1... access `each` bytes. */
+static bool range_use(Warp *w, const Insn *i, int lane, const Allocation *a, uint64_t address, uint64_t bytes, int each,
+                      Access access)
 {
     if (!written_check(w, i, lane, a, address, bytes, access))
         return false;
-    uint64_t first = (address - a->begin) / SHADOW_BYTES, last = (address - a->begin + bytes - 1) / SHADOW_BYTES;
-    for (uint64_t n = first; n <= last && access != ACCESS_ATOMIC; n++)
-        if (!cell_use(w, i, lane, a->begin + n * SHADOW_BYTES, &a->cells[n], access == ACCESS_WRITE))
+    uint64_t offset = address - a->begin, first = offset / SHADOW_BYTES, last = (offset + bytes - 1) / SHADOW_BYTES;
+    for (uint64_t n = first; n <= last && access != ACCESS_ATOMIC; n++) {
+        int l = lane + (n == first ? 0 : (int)((n * SHADOW_BYTES - offset) / (uint64_t)each));
+        if (!cell_use(w, i, l, a->begin + n * SHADOW_BYTES, &a->cells[n], access == ACCESS_WRITE))
             return false;
+    }
     return true;
 }
 
-/* Lanes side by side, or at the same place, are checked as one range: who of a block accesses what makes no difference here. */
+/* Lanes side by side are checked as one range; of lanes that read the same place one stands for all. */
 bool global_race(Warp *w, const Insn *i, const uint64_t *address, int bytes, Access access)
 {
     for (int l = 0; l < LANES;) {
@@ -99,13 +126,13 @@ bool global_race(Warp *w, const Insn *i, const uint64_t *address, int bytes, Acc
             continue;
         const Allocation *a = allocation_find(w->block->launch->vm, address[first]);
         uint64_t n = (uint64_t)bytes;
-        for (; l < LANES && (w->mask >> l & 1) && address[l] < a->end; l++) {
-            if (address[l] == address[first] + n)
-                n += (uint64_t)bytes;
-            else if (address[l] != address[l - 1])
-                break;
+        while (l < LANES && (w->mask >> l & 1) && address[l] == address[first] + n && address[l] < a->end) {
+            n += (uint64_t)bytes;
+            l++;
         }
-        if (!range_use(w, i, first, a, address[first], n, access))
+        while (l == first + 1 && l < LANES && access == ACCESS_READ && (w->mask >> l & 1) && address[l] == address[first])
+            first = l++;
+        if (!range_use(w, i, first, a, address[first], n, bytes, access))
             return false;
     }
     return true;

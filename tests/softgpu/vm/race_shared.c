@@ -1,33 +1,10 @@
-/* Races and uninitialised reads in shared memory.
- *
- * For each two bytes: who wrote last, and up to two of those who have read since. Two accesses of different threads, one of them
- * a write, must be ordered: between warps by a barrier (the second warp knows that the first one's time of the access has
- * passed), within a warp by anything that makes its lanes wait for each other (its time has moved on). Lanes of a warp run in
- * lockstep here and the result would come out right; on a card it need not.
- *
- * Two readers are enough: a write is in order with all readers if it is in order with one of each kind, another warp's and its
- * own warp's, unless two other warps read and only one of them is ordered; then the order of warps or another block finds it. */
-#include "tests/softgpu/vm/checks.h"
+/* Races and uninitialised reads in shared memory. For each two bytes it is remembered who wrote last and who has read since; two
+ * accesses of different threads, one of them a write, must be ordered (race.h). */
+#include "tests/softgpu/vm/race.h"
 
 #include <string.h>
 
-static inline int stamp_thread(Stamp s)
-{
-    return (int)(s & ((1u << STAMP_SHIFT) - 1));
-}
-
-static inline Stamp stamp_now(const Warp *w, int lane)
-{
-    return (uint32_t)(w->id * LANES + lane) | w->time << STAMP_SHIFT;
-}
-
-/* Did the access s happen before what the lane with the stamp `now` does? */
-static inline bool ordered(const Warp *w, Stamp s, Stamp now)
-{
-    int v = stamp_thread(s) / LANES;
-    uint32_t time = s >> STAMP_SHIFT;
-    return s == 0 || stamp_thread(s) == stamp_thread(now) || (v == w->id ? time != w->time : w->known[v] >= time);
-}
+#include "tests/softgpu/vm/checks.h"
 
 static bool race(Warp *w, const Insn *i, int lane, uint64_t offset, const char *what, Stamp other, const SharedCell *c)
 {
@@ -47,24 +24,13 @@ static bool unusable(Warp *w, const Insn *i, int lane, uint64_t offset, const Sh
                  (unsigned long long)offset);
 }
 
-/* Which of the two remembered readers gives way to a new one: a free one, the same thread's, or one of the own warp, so that
- * another warp's stays. */
-static inline Stamp *reader_slot(const Warp *w, SharedCell *c, Stamp now)
-{
-    for (int r = 0; r < 2; r++)
-        if (c->read[r] == 0 || stamp_thread(c->read[r]) == stamp_thread(now))
-            return &c->read[r];
-    bool first_is_ours = stamp_thread(c->read[0]) / LANES == w->id, second_is_ours = stamp_thread(c->read[1]) / LANES == w->id;
-    return &c->read[first_is_ours && !second_is_ours ? 0 : 1];
-}
-
 static inline bool cell_read(Warp *w, const Insn *i, int lane, uint64_t offset, SharedCell *c, Stamp now)
 {
     if (c->pending || !c->written)
         return unusable(w, i, lane, offset, c);
     if (!ordered(w, c->write, now))
         return race(w, i, lane, offset, "read", c->write, c);
-    *reader_slot(w, c, now) = now;
+    reader_add(w, c->read, now);
     return true;
 }
 
