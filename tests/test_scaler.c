@@ -206,6 +206,67 @@ static double share(const json_t *log, size_t line, size_t entry, const char *of
     return json_real_value(value);
 }
 
+/* Adam's first moment of block 0's c_attn after the one step of a run: (1 - beta1) times its gradient. */
+static float *attention_gradient(const char *out_dir, int64_t *n)
+{
+    char path[64];
+    SafeTensors f;
+    Error e = {0};
+    snprintf(path, sizeof path, "%s/step-1/optimizer.safetensors", out_dir);
+    assert_true(safetensors_open(&f, path, &e));
+    const SafeTensor *t = safetensors_find(&f, "h.0.attn.c_attn.weight.m");
+    assert_non_null(t);
+    *n = (int64_t)(t->bytes / sizeof(float));
+    float *values = malloc(t->bytes);
+    assert_true(safetensors_read_f32(&f, t, 0, *n, values, &e));
+    safetensors_close(&f);
+    return values;
+}
+
+/* |a - b| / |b| of that gradient in two runs. */
+static double gradient_error(const char *a, const char *b)
+{
+    int64_t n;
+    float *x = attention_gradient(a, &n), *y = attention_gradient(b, &n);
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        error += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        size += (double)y[i] * y[i];
+    }
+    free(x);
+    free(y);
+    return sqrt(error / size);
+}
+
+/* What half a million tokens a step do to FP16, in small. The loss is their mean, so each one's part of it has a tiny gradient.
+ * Without a scale those of activations are 0, nearly all, and with them the gradients of attention; the dynamic scale saves them.
+ */
+static void test_many_tokens(void **state)
+{
+    (void)state;
+    static const char run[] =
+        "train --data data --model nano --n-embd 8 --n-head 1 --block-size 16 --batch-size 512 --max-iters 1 "
+        "--gradient-accumulation-steps 16 --grad-clip 0 --eval-interval 0 --threads 1 --grad-stats 1";
+    works("%s --precision fp32 --out-dir many-fp32", run);
+    works("%s --precision fp16 --out-dir many-scaled", run);
+    const Output *o = works("%s --precision fp16 --loss-scale 1 --out-dir many-unscaled", run);
+    assert_non_null(strstr(o->out,
+                           "  gradients that are 0 | subnormal | not finite, in %\n  layer                     dx (f16)   "
+                           "                act (f16)               weights (f32)\n  0     "));
+    json_t *scaled = log_lines("many-scaled"), *unscaled = log_lines("many-unscaled");
+    for (size_t block = 0; block < 2; block++) {
+        assert_true(share(unscaled, 1, block, "act", "zero") > 0.95);
+        assert_true(share(unscaled, 1, block, "dx", "subnormal") > 0.9);
+        assert_true(share(scaled, 1, block, "act", "zero") < 0.01);
+        assert_true(share(scaled, 1, block, "dx", "subnormal") < 0.01);
+    }
+    json_decref(scaled);
+    json_decref(unscaled);
+    double with = gradient_error("many-scaled", "many-fp32"), without = gradient_error("many-unscaled", "many-fp32");
+    if (!(with < 0.01 && without > 0.3))
+        fail_msg("error of the gradient: %g with a scale, %g without", with, without);
+}
+
 /* Without a scale FP16 gradients drown, with one they are whole, with too large a one they overflow: the statistics show it,
  * where they are due, and looking changes nothing. */
 static void test_grad_stats(void **state)
@@ -249,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_finds_its_way),
         cmocka_unit_test(test_skipped_step),
         cmocka_unit_test(test_grad_stats),
+        cmocka_unit_test(test_many_tokens),
     };
     return cmocka_run_group_tests(tests, data_make, command_end);
 }

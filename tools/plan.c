@@ -19,9 +19,11 @@ bool plan_room(Trainer *t, const Card **card, Error *e)
     if (o->card[0] && !(*card = card_find(o->card, e)))
         return false;
     if (*card) {
+        t->card = card_target(*card);
         t->room.bytes = card_bytes(*card);
         snprintf(t->room.what, sizeof t->room.what, "of the %s", (*card)->name);
-    }
+    } else if (o->vram > 0)
+        t->card = (Target){.kind = DEVICE_CUDA, .threads = 1, .bf16_gemm = true, .capability = 86, .sm_count = 28};
     if (o->vram > 0)
         t->room = (Room){o->vram, "of --vram", false};
     if (t->room.bytes > 0 && o->mem_cap > 0 && o->mem_cap < t->room.bytes)
@@ -76,8 +78,7 @@ static void plan_print(const Trainer *t, const Card *card, const WhatIf *w)
     if (card)
         card_print(t, card);
     if (!t->room.loader)
-        printf("  workspace: as this machine's CPU needs it, until there is a cuda device to ask\n"
-               "  not planned: driver and context, some hundred MiB of a card's memory (say what is left with --vram)\n");
+        printf("  not planned: driver and context, some hundred MiB of a card's memory (say what is left with --vram)\n");
     if (w)
         what_if_print(stdout, w, &t->room);
 }

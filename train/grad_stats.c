@@ -91,24 +91,26 @@ json_t *grad_stats_json(const GradStats *s)
     return list;
 }
 
+/* Each kind has a column of 28 characters. */
 void grad_stats_print(FILE *out, const GradStats *s)
 {
     const Precision *p = &s->model->run.precision;
     const DType type[GRAD_KINDS] = {p->resid, p->act, p->grad};
     int L = (int)s->model->config.n_layer;
+    char name[32];
     fprintf(out, "  gradients that are 0 | subnormal | not finite, in %%\n  layer ");
-    for (int kind = 0; kind < GRAD_KINDS; kind++)
-        fprintf(out, "%17s (%s)     ", kind_name[kind], dtype_name(type[kind]));
+    for (int kind = 0; kind < GRAD_KINDS; kind++) {
+        snprintf(name, sizeof name, "%s (%s)", kind_name[kind], dtype_name(type[kind]));
+        fprintf(out, "%28s", name);
+    }
     for (int l = 0; l <= L; l++) {
-        char name[16] = "others";
-        if (l < L)
-            snprintf(name, sizeof name, "%d", l);
+        snprintf(name, sizeof name, l < L ? "%d" : "others", l);
         fprintf(out, "\n  %-6s", name);
         for (int kind = l < L ? 0 : GRAD_WEIGHTS; kind < GRAD_KINDS; kind++) {
             GradCounts c = s->layer[l][kind];
             double percent = 100 / (double)c.elements;
-            fprintf(out, "%*.2f | %6.2f | %6.2f", l < L ? 10 : 64, percent * (double)c.zero, percent * (double)c.subnormal,
-                    percent * (double)c.saturated);
+            fprintf(out, "%*.2f | %6.2f | %6.2f", l < L ? 10 : 10 + 28 * GRAD_WEIGHTS, percent * (double)c.zero,
+                    percent * (double)c.subnormal, percent * (double)c.saturated);
         }
     }
     fprintf(out, "\n");

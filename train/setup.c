@@ -97,8 +97,11 @@ bool trainer_plan(Trainer *t, Error *e)
     ModelConfig config;
     ModelRun run;
     Target target;
-    t->device = cpu_device(&target, (int)o->threads, e);
-    if (!t->device || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
+    if (t->card.kind == DEVICE_CUDA)
+        target = t->card;
+    else
+        t->device = device_open(o->device, (int)o->threads, &target, e);
+    if (e->set || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
         return false;
     if (t->room.bytes <= 0)
         t->room = room_here(&target, o->mem_cap);
@@ -322,6 +325,8 @@ static void header_print(const Trainer *t)
     const ModelConfig *f = &t->model.config;
     BytesText total;
     printf("It fits: %s taken.\n", bytes_text(total, (double)plan_total_bytes(&t->model.plan)));
+    if (t->model.ctx.target.note[0])
+        printf("On the CPU: %s\n", t->model.ctx.target.note);
     precision_print(t);
     printf("Model: %lld layers, %lld heads, %lld channels, context %lld, vocabulary %lld, dropout %g%s\n", (long long)f->n_layer,
            (long long)f->n_head, (long long)f->n_embd, (long long)f->block_size, (long long)f->vocab_size, f->dropout,

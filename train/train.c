@@ -171,7 +171,7 @@ static bool train(Trainer *t, Error *e)
         double now = clock_seconds();
         LogStep line = step_describe(t, now - start, loader_wait_seconds(t->loader) - waited);
         Resident resident;
-        if (first && resident_read(&resident, &t->model)) {
+        if (first && t->model.ctx.target.kind == DEVICE_CPU && resident_read(&resident, &t->model)) {
             resident_print(stdout, &resident, &t->model);
             fflush(stdout);
         }
