@@ -23,7 +23,12 @@ bool plan_room(Trainer *t, const Card **card, Error *e)
         t->room.bytes = card_bytes(*card);
         snprintf(t->room.what, sizeof t->room.what, "of the %s", (*card)->name);
     } else if (o->vram > 0)
-        t->card = (Target){.kind = DEVICE_CUDA, .threads = 1, .bf16_gemm = true, .capability = 86, .sm_count = 28};
+        t->card = (Target){.kind = DEVICE_CUDA,
+                           .threads = 1,
+                           .bf16_gemm = true,
+                           .capability = 86,
+                           .sm_count = 28,
+                           .name = "a GPU of compute capability 8.6, 28 SMs"};
     if (o->vram > 0)
         t->room = (Room){o->vram, "of --vram", false};
     if (t->room.bytes > 0 && o->mem_cap > 0 && o->mem_cap < t->room.bytes)

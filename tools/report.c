@@ -1,8 +1,8 @@
 /* `tally report`: a run, or a plan, as one HTML file that needs nothing else: its memory, its curves, its precisions, and the
  * command that does it again.
  *
- * Of a run it reads log.jsonl, whose first line has the settings and the model, and plans that run again on this machine; where
- * the bytes differ from those that the run took (other threads, another processor), the page says so. */
+ * Of a run it reads log.jsonl, whose first line has the settings, the model and the machine, and plans that run again. Should
+ * another version of tally have taken other bytes than this one plans, the page says so. */
 #include "tools/commands.h"
 #include "tools/plan.h"
 #include "tools/report.h"
@@ -97,20 +97,57 @@ static bool plan_gather(Report *r, Trainer *t, int argc, char **argv, Error *e)
     return levels_plan(r, &t->model.config, &t->model.run, &t->model.ctx.target, e);
 }
 
+typedef struct Field {
+    const char *name;
+    int64_t *at;
+    int64_t least;
+} Field;
+
+static bool fields_read(const json_t *object, const Field *field, size_t n, Error *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!json_get_int(object, field[i].name, field[i].least, INT32_MAX, field[i].at, true, e))
+            return false;
+    return true;
+}
+
 /* The model of the run, as its log has it. */
 static bool config_read(ModelConfig *f, const json_t *model, Error *e)
 {
-    struct {
-        const char *name;
-        int64_t *at;
-    } field[] = {{"n_layer", &f->n_layer},       {"n_head", &f->n_head},
-                 {"n_kv_head", &f->n_kv_head},   {"n_embd", &f->n_embd},
-                 {"n_inner", &f->n_inner},       {"block_size", &f->block_size},
-                 {"vocab_size", &f->vocab_size}, {"vocab_multiple", &f->vocab_multiple}};
-    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
-        if (!json_get_int(model, field[i].name, 1, INT32_MAX, field[i].at, true, e))
-            return false;
-    return json_get_bool(model, "bias", &f->bias, true, e) && json_get_double(model, "dropout", 0, 1, &f->dropout, true, e);
+    const Field field[] = {{"n_layer", &f->n_layer, 1},       {"n_head", &f->n_head, 1},
+                           {"n_kv_head", &f->n_kv_head, 1},   {"n_embd", &f->n_embd, 1},
+                           {"n_inner", &f->n_inner, 1},       {"block_size", &f->block_size, 1},
+                           {"vocab_size", &f->vocab_size, 1}, {"vocab_multiple", &f->vocab_multiple, 1}};
+    return fields_read(model, field, sizeof field / sizeof *field, e) && json_get_bool(model, "bias", &f->bias, true, e) &&
+           json_get_double(model, "dropout", 0, 1, &f->dropout, true, e);
+}
+
+/* Its machine. */
+static bool target_read(Target *t, const json_t *configuration, Error *e)
+{
+    int64_t kind, threads, isa, capability, sm_count;
+    const Field field[] = {{"kind", &kind, DEVICE_CPU},
+                           {"threads", &threads, 1},
+                           {"isa", &isa, ISA_PLAIN},
+                           {"capability", &capability, 0},
+                           {"sm_count", &sm_count, 0}};
+    const char *name;
+    json_t *machine;
+    if (!json_get_object(configuration, "machine", &machine, true, e) ||
+        !json_get_string(configuration, "target", &name, true, e) ||
+        !fields_read(machine, field, sizeof field / sizeof *field, e) ||
+        !json_get_bool(machine, "bf16_gemm", &t->bf16_gemm, true, e) || !json_get_bool(machine, "tf32", &t->tf32, true, e))
+        return false;
+    if ((kind != DEVICE_CPU && kind != DEVICE_CUDA) || isa > ISA_X86_V4 || threads > 4096 || (kind == DEVICE_CUDA && !sm_count))
+        return error_set(e, "machine: there is none of kind %ld with %ld threads, isa %ld and %ld multiprocessors", kind, threads,
+                         isa, sm_count);
+    t->kind = (DeviceKind)kind;
+    t->threads = (int)threads;
+    t->isa = (Isa)isa;
+    t->capability = (int)capability;
+    t->sm_count = (int)sm_count;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    return true;
 }
 
 static bool run_gather(Report *r, TrainOptions *o, Error *e)
@@ -118,16 +155,15 @@ static bool run_gather(Report *r, TrainOptions *o, Error *e)
     json_t *model;
     ModelConfig config;
     ModelRun run;
-    Target target;
+    Target target = {0};
     if (!log_read(&r->log, r->dir, e))
         return false;
     bool ok = json_get_object(r->log.configuration, "settings", &r->settings, true, e) && json_incref(r->settings) &&
               json_get_object(r->log.configuration, "model", &model, true, e) && config_read(&config, model, e) &&
-              train_options_from_json(o, r->settings, "settings", e);
+              target_read(&target, r->log.configuration, e) && train_options_from_json(o, r->settings, "settings", e);
     o->block_size = ok && !o->block_size ? config.block_size : o->block_size;
     r->accumulation = o->gradient_accumulation_steps;
-    ok = ok && train_options_run(o, &run, e) && cpu_device(&target, (int)o->threads, e) &&
-         levels_plan(r, &config, &run, &target, e);
+    ok = ok && train_options_run(o, &run, e) && levels_plan(r, &config, &run, &target, e);
     return ok || error_prefix(e, "%s/log.jsonl:1", r->dir);
 }
 

@@ -19,21 +19,17 @@ void report_summary(FILE *out, Report *r)
 {
     const Model *m = &r->level[r->own];
     const ModelConfig *f = &m->config;
-    const char *there = json_string_value(json_object_get(r->log.configuration, "target"));
     PrecisionText types;
     fprintf(out, "GPT of %lld layers, %lld heads, %lld channels, context %lld, vocabulary %lld. ", (long long)f->n_layer,
             (long long)f->n_head, (long long)f->n_embd, (long long)f->block_size, (long long)f->vocab_size);
     fprintf(out, "A step is B&nbsp;%lld &times; T&nbsp;%lld &times; %lld tokens, in %s, recompute %s. ",
             (long long)m->run.batch_size, (long long)m->run.block_size, (long long)r->accumulation,
             precision_text(types, &m->run.precision), recompute_name(r->own));
-    html_text(out, there ? there : m->ctx.target.name);
+    html_text(out, m->ctx.target.name);
     int64_t taken = json_integer_value(json_object_get(r->log.configuration, "persistent_bytes")) +
                     json_integer_value(json_object_get(r->log.configuration, "step_bytes"));
-    if (r->dir && taken != (int64_t)plan_total_bytes(&m->plan)) {
-        fprintf(out, ". <strong>The run took %lld bytes; what follows is planned for another machine: ", (long long)taken);
-        html_text(out, m->ctx.target.name);
-        fputs("</strong>", out);
-    }
+    if (r->dir && taken != (int64_t)plan_total_bytes(&m->plan))
+        fprintf(out, ". <strong>The run took %lld bytes, which this version of tally does not</strong>", (long long)taken);
 }
 
 /* A number with what it means; pointing at it shows the exact one. `format` is printf's for it, or a text that says it. */

@@ -343,7 +343,14 @@ static void header_print(const Trainer *t)
     fflush(stdout);
 }
 
-/* The first object of log.jsonl: enough to do the run again. */
+/* What the plan depends on of a target, its kind and isa being the numbers that kernels/device.h gives them. */
+static json_t *machine_json(const Target *t)
+{
+    return json_pack("{s:i, s:i, s:i, s:b, s:b, s:i, s:i}", "kind", t->kind, "threads", t->threads, "isa", t->isa, "bf16_gemm",
+                     t->bf16_gemm, "tf32", t->tf32, "capability", t->capability, "sm_count", t->sm_count);
+}
+
+/* The first object of log.jsonl: enough to do the run again, or to plan it (tools/report.c). */
 static json_t *configuration_json(const Trainer *t)
 {
     const ModelConfig *f = &t->model.config;
@@ -353,11 +360,11 @@ static json_t *configuration_json(const Trainer *t)
                   (json_int_t)f->n_inner, "block_size", (json_int_t)f->block_size, "vocab_size", (json_int_t)f->vocab_size,
                   "vocab_multiple", (json_int_t)f->vocab_multiple, "bias", f->bias, "dropout", f->dropout);
     PrecisionText precision;
-    return json_pack("{s:O, s:o, s:I, s:s, s:s, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
-                     (json_int_t)model_parameters(&t->model), "target", t->model.ctx.target.name, "precision",
-                     precision_text(precision, &t->model.run.precision), "gemm_type", dtype_name(gemm_type(t)), "gemm_peak",
-                     t->gemm_peak, "persistent_bytes", (json_int_t)t->model.plan.persistent_bytes, "step_bytes",
-                     (json_int_t)t->model.plan.step_bytes);
+    return json_pack("{s:O, s:o, s:I, s:s, s:o, s:s, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
+                     (json_int_t)model_parameters(&t->model), "target", t->model.ctx.target.name, "machine",
+                     machine_json(&t->model.ctx.target), "precision", precision_text(precision, &t->model.run.precision),
+                     "gemm_type", dtype_name(gemm_type(t)), "gemm_peak", t->gemm_peak, "persistent_bytes",
+                     (json_int_t)t->model.plan.persistent_bytes, "step_bytes", (json_int_t)t->model.plan.step_bytes);
 }
 
 static bool log_begin(Trainer *t, Error *e)
