@@ -126,7 +126,7 @@ static bool run_gather(Report *r, TrainOptions *o, Error *e)
               train_options_from_json(o, r->settings, "settings", e);
     o->block_size = ok && !o->block_size ? config.block_size : o->block_size;
     r->accumulation = o->gradient_accumulation_steps;
-    ok = ok && train_options_run(o, &run, e) && cpu_device(&target, (int)o->threads, e) &&
+    ok = ok && train_options_run(o, &run, e) && device_open(o->device, (int)o->threads, &target, e) &&
          levels_plan(r, &config, &run, &target, e);
     return ok || error_prefix(e, "%s/log.jsonl:1", r->dir);
 }
