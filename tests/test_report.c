@@ -9,6 +9,8 @@
 
 #include "tests/command.h"
 
+#define CURVE "data-chart=\"curve\""
+
 static void file_write(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
@@ -30,20 +32,20 @@ static int make_run(void **state)
     return fclose(f) || !ok;
 }
 
-/* A page that ends as it should and has as many curves. */
-static void page_has(const char *path, int curves)
+/* A page that ends as it should and has `what` so many times. */
+static void page_has(const char *path, int count, const char *what)
 {
     FileMap file;
     Error e = {0};
-    static const char end[] = "</html>\n", curve[] = "data-chart=\"curve\"";
+    static const char end[] = "</html>\n";
     if (!file_map(&file, path, &e))
         fail_msg("%s", e.text);
     assert_true(file.size > 10000);
     assert_memory_equal((const char *)file.data + file.size - strlen(end), end, strlen(end));
     int seen = 0;
-    for (const char *at = file.data, *stop = at + file.size; (at = memmem(at, (size_t)(stop - at), curve, strlen(curve))); at++)
+    for (const char *at = file.data, *stop = at + file.size; (at = memmem(at, (size_t)(stop - at), what, strlen(what))); at++)
         seen++;
-    assert_int_equal(seen, curves);
+    assert_int_equal(seen, count);
     file_unmap(&file);
 }
 
@@ -51,13 +53,27 @@ static void test_run_is_reported(void **state)
 {
     (void)state;
     works("report run");
-    page_has("run/report.html", 4);
+    page_has("run/report.html", 4, CURVE);
     works("report run --out=elsewhere.html");
-    page_has("elsewhere.html", 4);
+    page_has("elsewhere.html", 4, CURVE);
     ends(0, "RUN_DIR", "report --help");
     works("report --plan " TINY_MODEL
           " --vram 1K --recompute block --recompute-every 2"); /* does not fit, and the page says so */
-    page_has("plan.html", 0);
+    page_has("plan.html", 0, CURVE);
+}
+
+/* The command of a run that was resumed with other settings is two; that of one which began with a model's weights names them. */
+static void test_commands(void **state)
+{
+    (void)state;
+    works("train " TINY " --max-iters 1 --eval-interval 0 --out-dir resumed");
+    works("train --resume --out-dir resumed --max-iters 2 --quiet");
+    works("report resumed");
+    page_has("resumed/report.html", 1, "\ntally train --resume --out-dir resumed --max-iters 2</code>");
+    works("train " TINY " --max-iters 1 --eval-interval 0 --init-from resumed/step-2 --out-dir tuned");
+    works("report tuned");
+    page_has("tuned/report.html", 1, "tally train --out-dir tuned --init-from resumed/step-2 --data data ");
+    page_has("resumed/report.html", 1, "<p data-steps=\"2\"");
 }
 
 static void test_odd_logs(void **state)
@@ -80,7 +96,7 @@ static void test_odd_logs(void **state)
         snprintf(text, sizeof text, "%s%s", configuration, cases[i].lines);
         file_write("odd/log.jsonl", text);
         works("report odd");
-        page_has("odd/report.html", cases[i].curves);
+        page_has("odd/report.html", cases[i].curves, CURVE);
     }
 }
 
@@ -94,7 +110,7 @@ static void test_odd_comparisons(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         file_write("run/bench-amp.json", texts[i]);
         works("report run");
-        page_has("run/report.html", 4);
+        page_has("run/report.html", 4, CURVE);
     }
     file_write("run/bench-amp.json", "{");
     ends(1, "run/bench-amp.json:1", "report run");
@@ -127,10 +143,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_is_reported),
-        cmocka_unit_test(test_odd_logs),
-        cmocka_unit_test(test_odd_comparisons),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_run_is_reported), cmocka_unit_test(test_commands), cmocka_unit_test(test_odd_logs),
+        cmocka_unit_test(test_odd_comparisons), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, make_run, command_end);
 }

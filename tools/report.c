@@ -21,9 +21,9 @@ static const char template[] =
 static const char usage[] =
     "usage: tally report RUN_DIR [--out FILE] [--amp FILE]\n"
     "       tally report --plan [SETTINGS] [--out FILE] [--amp FILE]\n\n"
-    "Writes one HTML file about a run (RUN_DIR/report.html) or a plan (plan.html): its memory by category and layer, what is "
-    "alive\n"
-    "during a training step at each recompute level, the curves of the log, and the settings.\n\n"
+    "Writes one HTML file about a run (RUN_DIR/report.html) or a plan (plan.html): what is alive during a training step, at "
+    "each\n"
+    "recompute level, memory by category and layer, the curves of the log, and the settings.\n\n"
     "  RUN_DIR      the --out-dir of a `tally train`\n"
     "  --plan       the settings of a `tally plan`, as given to it (tally plan --help lists them)\n"
     "  --out FILE   where to write\n"
@@ -153,7 +153,7 @@ static void data_write(FILE *out, Report *r)
     json_object_set_new(r->data, "own", json_integer(r->own));
     json_object_set(r->data, "settings", r->settings);
     json_object_set(r->data, "amp", r->amp);
-    html_data(out, r->data);
+    html_data(out, r->data, r->error);
 }
 
 /* Fills in the template: <!--name--> is replaced by what the part of that name writes; from the "if" of an absent part up to the
@@ -199,11 +199,13 @@ static bool page_write(Report *r, const char *path, Error *e)
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    bool ok = out && (r->data = json_object());
-    if (ok)
+    r->error = e;
+    r->data = json_object();
+    if (out && r->data)
         template_fill(out, r);
-    ok = ok && !ferror(out);
-    ok = out && fclose(out) == 0 && ok ? file_write_atomic(path, text, size, e) : error_set(e, "out of memory for the page");
+    if (!out || !r->data || ferror(out) || fclose(out) != 0)
+        error_set(e, "out of memory for the page");
+    bool ok = !e->set && file_write_atomic(path, text, size, e);
     free(text);
     if (ok)
         printf("%s, %.2f MiB\n", path, (double)size / 0x1p20);

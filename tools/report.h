@@ -33,6 +33,7 @@ typedef struct Report {
     RunLog log;   /* of a run; without steps for a plan                                               */
     json_t *amp;  /* what `tally bench amp --json` has printed, or NULL                               */
     json_t *data; /* the data of the charts, written into the page at its end                         */
+    Error *error; /* the first failure of a part                                                      */
 } Report;
 
 /* Reads dir/log.jsonl. False with file and line in the message when there is none or its first line is no configuration. log_free

@@ -74,21 +74,21 @@ static int earlier_first(const void *a, const void *b)
 }
 
 /* Draws the pile upon the strata. */
-static void pile_draw(const Plot *p, const Model *m)
+static void pile_draw(const Plot *p, const Model *m, Error *e)
 {
     const Plan *plan = &m->plan;
-    long ops = step_ops(plan);
+    size_t ops = (size_t)step_ops(plan);
     int n = 0;
-    Birth *birth = calloc((size_t)plan->count, sizeof *birth);
-    double *lo = calloc((size_t)ops, sizeof *lo), *hi = calloc((size_t)ops, sizeof *hi);
-    for (int k = 0; birth && k < plan->count; k++)
+    Birth *birth = memory_get(e, (size_t)plan->count, sizeof *birth, "the mountain");
+    double *lo = memory_get(e, ops, sizeof *lo, "the mountain"), *hi = memory_get(e, ops, sizeof *hi, "the mountain");
+    for (int k = 0; !e->set && k < plan->count; k++)
         if (in_pile(&plan->tensor[k]))
             birth[n++] = (Birth){plan->tensor[k].life[PASS_TRAINING].first, k};
-    if (birth)
+    if (n)
         qsort(birth, (size_t)n, sizeof *birth, earlier_first);
-    for (long i = 0; lo && i < ops; i++)
+    for (size_t i = 0; n && i < ops; i++)
         lo[i] = (double)plan->persistent_bytes;
-    for (int i = 0; birth && lo && hi && i < n; i++) {
+    for (int i = 0; i < n; i++) {
         const PlanTensor *t = &plan->tensor[birth[i].tensor];
         Life life = t->life[PASS_TRAINING];
         for (int64_t k = life.first; k <= life.last; k++)
@@ -139,7 +139,7 @@ static void level_draw(FILE *out, const Report *r, int level, double top)
         if (category_is_persistent(plan->tensor[k].category))
             tensor_draw(&p, m, k, NULL, NULL);
     fprintf(out, "<g id=\"pile-%s\">\n", name);
-    pile_draw(&p, m);
+    pile_draw(&p, m, r->error);
     fputs("</g></svg>\n", out);
     op_text(peak, sizeof peak, plan, plan->peak_op);
     snprintf(text, sizeof text, "%s, at the peak in %s", mib_text(size, total), peak);
@@ -179,7 +179,8 @@ void report_levels(FILE *out, Report *r)
     }
     for (int i = 0; i < RECOMPUTE_COUNT; i++) {
         const Plan *plan = &r->level[i].plan;
-        const char *name = recompute_name((Recompute)i), *own = i == (int)r->own ? " checked" : "";
+        const char *name = recompute_name((Recompute)i), *mine = r->dir ? " (this run)" : " (this plan)";
+        bool own = i == (int)r->own;
         double total = (double)plan_total_bytes(plan);
         Plot p = {out, 0, widest, 0, top, true, 3};
         NumberText size, exact;
@@ -187,11 +188,8 @@ void report_levels(FILE *out, Report *r)
             out,
             "<label data-chart=\"level\" data-recompute=\"%s\" data-total=\"%.17g\" data-flops=\"%.17g\"><input type=\"radio\" "
             "name=\"level\" value=\"%s\"%s><b>%s</b>%s<span title=\"%s\">%s, %.3f &times; FLOPs</span>\n<span inert>",
-            name, total, flops[i], name, own, name,
-            !*own    ? ""
-            : r->dir ? " (this run)"
-                     : " (this plan)",
-            exact_text(exact, total), mib_text(size, total), flops[i] / flops[RECOMPUTE_NONE]);
+            name, total, flops[i], name, own ? " checked" : "", name, own ? mine : "", exact_text(exact, total),
+            mib_text(size, total), flops[i] / flops[RECOMPUTE_NONE]);
         plot_begin(&p, "7rem", "aria-hidden=\"true\"");
         fprintf(out,
                 "<path class=\"strata\" d=\"M0 1000H1000V%.2fH0Z\"/><use href=\"#pile-%s\" transform=\"scale(%.5f 1)\"/></svg>"

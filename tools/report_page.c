@@ -52,11 +52,15 @@ void html_word(FILE *out, const char *word)
     fputs(quoted ? "&#39;" : "", out);
 }
 
-void html_data(FILE *out, const json_t *value)
+void html_data(FILE *out, const json_t *value, Error *e)
 {
     char *text = json_dumps(value, JSON_COMPACT);
+    if (!text) {
+        error_set(e, "the data of the page cannot be written as JSON: out of memory");
+        return;
+    }
     fputs("<script type=\"application/json\" id=\"data\">", out);
-    for (const char *c = text ? text : "null"; *c; c++)
+    for (const char *c = text; *c; c++)
         fprintf(out, *c == '<' ? "\\u003c" : "%c", *c); /* a `<` is only ever within a string */
     fputs("</script>\n", out);
     free(text);

@@ -6,6 +6,8 @@
 #ifndef TALLY_TOOLS_REPORT_PAGE_H
 #define TALLY_TOOLS_REPORT_PAGE_H
 
+#include "base/error.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,7 +27,7 @@ void html_text(FILE *out, const char *text);
 void html_word(FILE *out, const char *word);
 
 /* Writes <script type="application/json" id="data">; no `<` is left in it that could end the element. */
-void html_data(FILE *out, const json_t *value);
+void html_data(FILE *out, const json_t *value, Error *e);
 
 /* A shape that stands for bytes. `more`: further attributes of ours, or ""; `detail`: what else its title says, or "". */
 typedef struct Shape {
