@@ -25,6 +25,26 @@ extern "C" __global__ void dynamic_beyond(float *x) /* with 252 bytes of dynamic
     x[threadIdx.x] = dynamic[63 - threadIdx.x];
 }
 
+extern "C" __global__ void both_shared_ok(float *x) /* with 256 bytes of dynamic shared memory */
+{
+    extern __shared__ float dynamic[];
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    dynamic[threadIdx.x] = 1;
+    __syncthreads();
+    x[threadIdx.x] = s[63 - threadIdx.x] + dynamic[63 - threadIdx.x];
+}
+
+extern "C" __global__ void straddles_end(float *x) /* 16 bytes of which 8 lie in s */
+{
+    __shared__ __align__(16) float s[66];
+    for (int i = threadIdx.x; i < 66; i += 64)
+        s[i] = x[threadIdx.x];
+    __syncthreads();
+    float4 v = *reinterpret_cast<float4 *>(s + 4 * (threadIdx.x % 17));
+    x[threadIdx.x] = v.x + v.y + v.z + v.w;
+}
+
 extern "C" __global__ void global_beyond(float *x)
 {
     x[threadIdx.x + 1] = 2.f;
@@ -248,6 +268,33 @@ extern "C" __global__ void copy_not_waited_for(float *x)
 extern "C" __global__ void copy_ok(float *x)
 {
     copied<true>(x);
+}
+
+/* Two groups under way; the wait leaves the newest. */
+template <int READ> static __device__ void two_groups(float *x)
+{
+    __shared__ float s[2][64];
+    for (int g = 0; g < 2; g++) {
+        unsigned to = (unsigned)__cvta_generic_to_shared(&s[g][threadIdx.x]);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(x + threadIdx.x) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __syncthreads();
+    float y = s[READ][63 - threadIdx.x];
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    x[threadIdx.x] = y;
+}
+
+extern "C" __global__ void older_group_ok(float *x)
+{
+    two_groups<0>(x);
+}
+
+extern "C" __global__ void newest_group_too_early(float *x)
+{
+    two_groups<1>(x);
 }
 
 extern "C" __global__ void copy_forgotten(float *x)
