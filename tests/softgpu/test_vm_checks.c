@@ -41,6 +41,8 @@ static const Case cases[] = {
     {"blocks_atomic_ok", VM_NO_FAULT, "", false, 4, 0},
     {"last_block_ok", VM_NO_FAULT, "", false, 4, 0},
     {"last_block_without_fence", VM_RACE, "race between blocks", true, 4, 0},
+    {"last_block_writes_late", VM_RACE, "race between blocks", true, 4, 0},
+    {"blocks_shift", VM_RACE, "race between blocks", true, 4, 0},
     {"copy_not_waited_for", VM_RACE, "target of a cp.async", true, 1, 0},
     {"copy_ok", VM_NO_FAULT, "", false, 1, 0},
     {"older_group_ok", VM_NO_FAULT, "", false, 1, 0},

@@ -209,6 +209,12 @@ extern "C" __global__ void blocks_race(float *x)
         x[0] += 1.f;
 }
 
+extern "C" __global__ void blocks_shift(float *x) /* what one block reads the next one writes */
+{
+    if (threadIdx.x == 0)
+        x[blockIdx.x] = x[blockIdx.x + 1];
+}
+
 extern "C" __global__ void blocks_atomic_ok(float *x)
 {
     atomicAdd(x, 1.f);
@@ -216,15 +222,18 @@ extern "C" __global__ void blocks_atomic_ok(float *x)
 
 __device__ unsigned ticket;
 
-/* The last block adds up what the others wrote. */
-template <bool FENCE> static __device__ void last_block(float *x)
+/* The last block adds up what the others wrote, before a fence and an atomic. */
+template <bool FENCE, bool LATE> static __device__ void last_block(float *x)
 {
     __shared__ unsigned mine;
     if (threadIdx.x == 0) {
-        x[blockIdx.x] = 1.f + blockIdx.x;
+        if (!LATE)
+            x[blockIdx.x] = 1.f + blockIdx.x;
         if (FENCE)
             __threadfence();
         mine = atomicAdd(&ticket, 1u);
+        if (LATE)
+            x[blockIdx.x] = 1.f + blockIdx.x;
     }
     __syncthreads();
     if (mine == gridDim.x - 1 && threadIdx.x == 0) {
@@ -238,12 +247,17 @@ template <bool FENCE> static __device__ void last_block(float *x)
 
 extern "C" __global__ void last_block_ok(float *x)
 {
-    last_block<true>(x);
+    last_block<true, false>(x);
 }
 
 extern "C" __global__ void last_block_without_fence(float *x)
 {
-    last_block<false>(x);
+    last_block<false, false>(x);
+}
+
+extern "C" __global__ void last_block_writes_late(float *x)
+{
+    last_block<true, true>(x);
 }
 
 template <bool WAIT> static __device__ void copied(float *x)

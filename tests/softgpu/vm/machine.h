@@ -223,7 +223,7 @@ typedef struct GlobalCell {
     uint32_t writer;      /* the last block that wrote, 0 none                                      */
     uint32_t fences;      /* how many fences the writer had executed before                         */
     uint32_t reader;      /* the block that has read since, 0 none, UINT32_MAX several              */
-    Stamp write, read[2]; /* threads of the last block that wrote, and of the last that read   */
+    Stamp write, read[2]; /* threads of the last block that wrote, and those that read, if one block did */
 } GlobalCell;
 
 /* What the last launch touched of an allocation: 1 for each sector, all between the first and the last. */
