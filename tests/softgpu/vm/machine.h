@@ -45,9 +45,9 @@ typedef void OpFn(Warp *w, const Insn *i);
 
 /* How the run loop treats an instruction. */
 typedef enum Flow {
-    FLOW_PLAIN,  /* runs for the lanes that are here                                     */
-    FLOW_BRANCH, /*                                                                      */
-    FLOW_EXIT,   /*                                                                      */
+    FLOW_PLAIN, /* runs for the lanes that are here                                     */
+    FLOW_BRANCH,
+    FLOW_EXIT,
     FLOW_SYNC,   /* waits until the lanes of its member mask are here                    */
     FLOW_WARP,   /* needs all 32 lanes                                                   */
     FLOW_BARRIER /* waits for the lanes of the warp, then for other warps of the block   */
