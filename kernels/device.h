@@ -241,6 +241,8 @@ struct Device {
     /* Zeroed memory of this device, 64-byte aligned, for `what`; NULL after recording an error. */
     void *(*memory_take)(size_t bytes, const char *what, Error *e);
     void (*memory_give)(void *p, size_t bytes);
+    /* Of a device with memory of its own: what of it is free now, for this program and all others. NULL: the host's memory. */
+    size_t (*memory_free)(void);
     /* Waits until all ops so far are done. */
     void (*synchronize)(Ctx *c);
 

@@ -125,6 +125,7 @@ for name in test_ops test_ops_golden test_ops_update test_precision_ops test_att
         softgpu "$build/tests/$name" "$name, cuda, $order" TALLY_TEST_DEVICE=cuda "SOFTGPU_ORDER=$order" SOFTGPU_SEED=1
     done
 done
+softgpu "$build/tests/test_ops" "test_ops, cuda, plain products" TALLY_TEST_DEVICE=cuda TALLY_GEMM=plain
 for test in tests/*.sh; do
     [ "$test" = tests/run.sh ] || script "$test"
 done

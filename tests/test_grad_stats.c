@@ -47,19 +47,19 @@ static void test_counts(void **state)
     Model *m = &r.m;
     int64_t N = m->run.batch_size * m->run.block_size, C = m->config.n_embd, n = N * C, in_block = 0;
     assert_true(grad_stats_open(&s, m, &e));
-    for (int step = 0; step < 2; step++) { /* the second step counts the same again, not on top of the first */
+    for (int step = 0; step < 2; step++) { /* what the first counted, numbers that are all normal, is forgotten */
         grad_stats_begin(&s);
         for (int64_t micro = 1; micro <= 2; micro++)
             for (int layer = 1; layer >= 0; layer--) {
-                tensor_fill(&r, m->dx, micro + layer);
-                tensor_fill(&r, m->grad[layer].ln_1, 3 * micro + layer);
+                tensor_fill(&r, m->dx, step * (micro + layer));
+                tensor_fill(&r, m->grad[layer].ln_1, step * (3 * micro + layer));
                 m->watch(m->watch_user, layer);
             }
         model_gradients_zero(m);
         for (int i = 0; i < m->n_weights; i++)
             tensor_fill(&r, m->weight[i]->grad, 0);
-        tensor_fill(&r, m->block[1].c_fc.w.grad, 5);
-        tensor_fill(&r, m->wpe.grad, 4);
+        tensor_fill(&r, m->block[1].c_fc.w.grad, 5 * step);
+        tensor_fill(&r, m->wpe.grad, 4 * step);
         grad_stats_end(&s);
         assert_null(m->watch);
     }

@@ -417,20 +417,13 @@ TEST_EACH(ids_elsewhere)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(test_dropout_streams),
-        cmocka_unit_test(test_grad_norm_check),
-        cmocka_unit_test(test_adamw_each),
-        cmocka_unit_test(test_clip_ignores_loss_scale),
-        cmocka_unit_test(test_nonfinite_changes_nothing),
-        cmocka_unit_test(test_small_updates),
-        cmocka_unit_test(test_same_bits_again),
-        cmocka_unit_test(same_bits_on_more_threads),
-        cmocka_unit_test(test_memory_and_copies),
-        cmocka_unit_test(test_wrong_input_is_said),
-        cmocka_unit_test(test_workspace_of_all_chunks),
-        cmocka_unit_test(test_ids_elsewhere),
-        cmocka_unit_test(device_choice),
+        cmocka_unit_test(philox_known_answers),         cmocka_unit_test(test_dropout_streams),
+        cmocka_unit_test(test_grad_norm_check),         cmocka_unit_test(test_adamw_each),
+        cmocka_unit_test(test_clip_ignores_loss_scale), cmocka_unit_test(test_nonfinite_changes_nothing),
+        cmocka_unit_test(test_small_updates),           cmocka_unit_test(test_same_bits_again),
+        cmocka_unit_test(same_bits_on_more_threads),    cmocka_unit_test(test_memory_and_copies),
+        cmocka_unit_test(test_wrong_input_is_said),     cmocka_unit_test(test_workspace_of_all_chunks),
+        cmocka_unit_test(test_ids_elsewhere),           cmocka_unit_test(device_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

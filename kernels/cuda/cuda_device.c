@@ -35,6 +35,12 @@ static void cuda_memory_give(void *p, size_t bytes)
     cudaFree(p);
 }
 
+static size_t cuda_memory_free(void)
+{
+    size_t free_bytes = 0, total = 0;
+    return cudaMemGetInfo(&free_bytes, &total) ? 0 : free_bytes;
+}
+
 static void cuda_synchronize(Ctx *c)
 {
     cudaError_t status = cudaStreamSynchronize((cudaStream_t)c->stream);
@@ -81,6 +87,7 @@ static bool target_read(Target *t, int index, Error *e)
 static const Device device = {.name = "cuda",
                               .memory_take = cuda_memory_take,
                               .memory_give = cuda_memory_give,
+                              .memory_free = cuda_memory_free,
                               .synchronize = cuda_synchronize,
 #define X(op) .op = cuda_##op,
                               TALLY_OPS(X)

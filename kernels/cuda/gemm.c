@@ -8,7 +8,7 @@
  *
  * Which algorithm runs decides the last bits of a result. It is the library's first answer for the shapes, types, alignments and
  * the fixed workspace; asked once for each, and kept: nothing of the model, least of all its recompute level, is part of the
- * question. */
+ * question. Where the library has none, or with TALLY_GEMM=plain in the environment, the kernel of gemm_plain.cu multiplies. */
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/cublaslt.h"
 
@@ -28,12 +28,14 @@ typedef struct Answer {
     Question question;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t layout[3]; /* of A, B, C */
+    bool plain;                       /* it has no algorithm */
     cublasLtMatmulAlgo_t algorithm;
 } Answer;
 
 /* Grows by one for each kind of product of the model, some ten. One thread launches at a time (kernels/device.h). */
 static struct {
     CublasLt lt;
+    bool plain;              /* TALLY_GEMM=plain */
     cublasLtHandle_t handle; /* NULL: not loaded yet */
     Answer *answer;
     size_t count;
@@ -47,6 +49,8 @@ static bool library_check(Ctx *c, OpId op, cublasStatus_t status, const char *wh
 
 static bool library_start(Ctx *c, OpId op)
 {
+    const char *wish = getenv("TALLY_GEMM");
+    cache.plain = wish && strcmp(wish, "plain") == 0;
     return cache.handle || (cublaslt_load(&cache.lt, c->error) && library_check(c, op, cache.lt.Create(&cache.handle), "start"));
 }
 
@@ -100,7 +104,8 @@ static cublasStatus_t product_describe(Answer *a)
     return s;
 }
 
-/* Asks for an algorithm: within the workspace, for the operands' alignment, and never with partial sums in a 16-bit type. */
+/* Asks for an algorithm, or finds that there is none: within the workspace, for the operands' alignment, and never with partial
+ * sums in a 16-bit type. */
 static cublasStatus_t algorithm_ask(Answer *a, size_t workspace)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignment[3] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -127,7 +132,8 @@ static cublasStatus_t algorithm_ask(Answer *a, size_t workspace)
                                             wish, 1, &result, &found);
     cache.lt.MatmulPreferenceDestroy(wish);
     a->algorithm = result.algo;
-    return s ? s : found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    a->plain = cache.plain || s == CUBLAS_STATUS_NOT_SUPPORTED || (!s && !found);
+    return a->plain ? CUBLAS_STATUS_SUCCESS : s;
 }
 
 static void answer_free(Answer *a)
@@ -170,6 +176,10 @@ static void product_run(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bi
     Answer *a = answer_find(c, op, &q);
     if (!a)
         return;
+    if (a->plain) {
+        cuda_gemm_plain(c, op, C, A, B, bias, accumulate);
+        return;
+    }
     if (tensor_present(bias) &&
         !library_check(
             c, op, cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.data, sizeof bias.data),

@@ -58,6 +58,9 @@ static inline size_t matrix_scratch(Matrix m, DType as)
  * cuda_gemm_workspace() bytes. FP32 is multiplied in TF32 where c->target.tf32 says so. Failures are recorded in c->error. */
 void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);
 
+/* The same without the library and without scratch: slow, but any shape, stride and type. In gemm_plain.cu. */
+void cuda_gemm_plain(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);
+
 /* Bytes of scratch for matrices of these shapes and types, whose data is not looked at. In cuda_workspace.c. */
 size_t cuda_gemm_workspace(Matrix C, Matrix A, Matrix B, const Target *t);
 

@@ -39,7 +39,7 @@ static __device__ __forceinline__ Floats<N> residual(const NormForward &a, int64
     return store_rounded<N>(a.x_out, at, end, sum);
 }
 
-static __global__ void __launch_bounds__(THREADS) norm_forward_kernel(NormForward a)
+static __global__ void __launch_bounds__(THREADS, 4) norm_forward_kernel(NormForward a)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (row >= a.rows)

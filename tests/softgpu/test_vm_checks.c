@@ -16,6 +16,8 @@ static const Case cases[] = {
     {"shared_write_beyond", VM_OUT_OF_BOUNDS, "shared access out of bounds: 4 bytes at byte 256", false, 1, 0},
     {"shared_read_beyond", VM_OUT_OF_BOUNDS, "shared access out of bounds: 4 bytes at byte 256", false, 1, 0},
     {"dynamic_beyond", VM_OUT_OF_BOUNDS, "of dynamic shared memory, which has 252", false, 1, 252},
+    {"both_shared_ok", VM_NO_FAULT, "", false, 1, 256},
+    {"straddles_end", VM_OUT_OF_BOUNDS, "16 bytes at byte 256", false, 1, 0},
     {"global_beyond", VM_OUT_OF_BOUNDS, "0 bytes past the end of data (256 bytes)", false, 1, 0},
     {"global_before", VM_OUT_OF_BOUNDS, "4 bytes before data (256 bytes)", false, 1, 0},
     {"misaligned", VM_MISALIGNED, "misaligned global read: 16 bytes", false, 1, 0},
@@ -39,8 +41,12 @@ static const Case cases[] = {
     {"blocks_atomic_ok", VM_NO_FAULT, "", false, 4, 0},
     {"last_block_ok", VM_NO_FAULT, "", false, 4, 0},
     {"last_block_without_fence", VM_RACE, "race between blocks", true, 4, 0},
+    {"last_block_writes_late", VM_RACE, "race between blocks", true, 4, 0},
+    {"blocks_shift", VM_RACE, "race between blocks", true, 4, 0},
     {"copy_not_waited_for", VM_RACE, "target of a cp.async", true, 1, 0},
     {"copy_ok", VM_NO_FAULT, "", false, 1, 0},
+    {"older_group_ok", VM_NO_FAULT, "", false, 1, 0},
+    {"newest_group_too_early", VM_RACE, "target of a cp.async", true, 1, 0},
     {"copy_forgotten", VM_BAD_SYNC, "a cp.async that nobody waited for", false, 1, 0},
     {"endless", VM_ENDLESS, "is it an endless loop", false, 1, 0},
     {"trapped", VM_TRAP, "executed a trap", false, 1, 0},
@@ -116,6 +122,23 @@ static void test_results(void **state)
             assert_float_equal(((float *)r->data)[results[n].at], results[n].value, 0);
             rig_close(r);
         }
+    free(ptx);
+}
+
+/* Static and dynamic shared memory lie apart. */
+static void test_both_shared(void **state)
+{
+    (void)state;
+    char *ptx = rig_case("bugs");
+    if (ptx == NULL)
+        skip();
+    Rig *r = rig_open(rig_options(), N * sizeof(float));
+    for (int i = 0; i < N; i++)
+        ((float *)r->data)[i] = (float)i;
+    assert_true(rig_launch(r, rig_kernel(rig_load(r, ptx), "both_shared_ok"), 1, N, 256));
+    for (int i = 0; i < N; i++)
+        assert_float_equal(((float *)r->data)[i], (float)(64 - i), 0);
+    rig_close(r);
     free(ptx);
 }
 
@@ -200,8 +223,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bugs), cmocka_unit_test(test_results), cmocka_unit_test(test_copy_time),
-        cmocka_unit_test(test_skip), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_bugs),      cmocka_unit_test(test_results), cmocka_unit_test(test_both_shared),
+        cmocka_unit_test(test_copy_time), cmocka_unit_test(test_skip),    cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

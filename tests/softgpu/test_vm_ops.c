@@ -210,6 +210,9 @@ static void test_float(void **state)
         {"wwww", "add.rz.f32 d, a, b;", 0x3f800001, 0xb3800000, 0, 0x3f800000},
         {"wwww", "add.rp.f32 d, a, b;", 0x3f800000, 0x00000001, 0, 0x3f800001},
         {"wwww", "add.rm.f32 d, a, b;", 0x3f800000, 0x80000001, 0, 0x3f7fffff},
+        {"wwww", "add.rm.f32 d, a, b;", 0x3f800000, 0x40000000, 0, 0x40400000}, /* nothing is lost: nothing is moved */
+        {"wwww", "add.rp.f32 d, a, b;", 0x3f800000, 0x40000000, 0, 0x40400000},
+        {"wwww", "add.rz.f32 d, a, b;", 0xbf800000, 0xc0000000, 0, 0xc0400000},
         {"wwww", "fma.rm.f32 d, a, b, c;", 0x3f800001, 0x3f800001, 0, 0x3f800002},
         {"wwww", "fma.rz.f32 d, a, b, c;", 0xbf800001, 0x3f800001, 0, 0xbf800002},
         {"wwww", "fma.rp.f32 d, a, b, c;", 0x3f800001, 0x3f800001, 0, 0x3f800003},
@@ -260,6 +263,8 @@ static void test_half(void **state)
         {"wwww", "mul.f16 d, a, b;", 0x0001, 0x3800, 0, 0}, /* half of the smallest: a tie, to even */
         /* (1 + 2^-10)^2 - 2^-11 lies a little above the middle of two numbers, which is all that fp32 would say */
         {"wwww", "fma.rn.f16 d, a, b, c;", 0x3c01, 0x3c01, 0x9000, 0x3c02},
+        {"wwww", "fma.rn.f16 d, a, b, c;", 0x054b, 0x27bf, 0x0ac7, 0x0adb}, /* just below the middle, which an fp32 sum hides */
+        {"wwww", "fma.rn.f16 d, a, b, c;", 0x1548, 0x0ad1, 0x854f, 0x854b},
         {"wwww", "add.bf16 d, a, b;", 0x3f80, 0x3f80, 0, 0x4000},
         {"wwww", "fma.rn.bf16x2 d, a, b, c;", 0x3f804000, 0x40003f80, 0x00003f80, 0x40004040},
         {"wwww", "add.f16x2 d, a, b;", 0x3c004000, 0x3c003c00, 0, 0x40004200},

@@ -42,6 +42,9 @@ static void test_global(void **state)
             assert_int_equal(p.store.sectors, 256);
             assert_int_equal(p.sectors_written, 256);
         }
+    VmProfile p = run(ptx, "same", 1, 1, 1); /* 4 bytes: a sector, if no more than that */
+    assert_int_equal(p.load.ideal_sectors, 1);
+    assert_int_equal(p.load.bytes, 4);
     free(ptx);
 }
 

@@ -167,6 +167,74 @@ static void test_atomics(void **state)
     }
 }
 
+/* Half of the warp waits for what the other half does after a shuffle among itself: the shuffle must not wait for them. */
+static void test_mask_is_enough(void **state)
+{
+    (void)state;
+    uint32_t out[32];
+    run(".shared .align 4 .u32 flag;\nmov.u32 %r2, 0;\nst.shared.u32 [flag], %r2;\nbar.warp.sync -1;\n"
+        "and.b32 %r3, %r0, 16;\nsetp.ne.u32 %p0, %r3, 0;\n@!%p0 bra FIRST;\n"
+        "WAIT:\nld.volatile.shared.u32 %r1, [flag];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra WAIT;\nbra END;\n"
+        "FIRST:\nshfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffff;\nmov.u32 %r2, 9;\nst.shared.u32 [flag], %r2;\nEND:\n",
+        32, out);
+    for (uint32_t l = 0; l < 32; l++)
+        assert_int_equal(out[l], l < 16 ? l ^ 1 : 9);
+}
+
+/* Registers that live around a loop keep their value, though others come and go: one is written under a guard only, one is not
+ * used after the loop's middle. */
+static void test_lives(void **state)
+{
+    (void)state;
+    uint32_t out[32];
+    run("mov.u32 %r10, 5;\nmov.u32 %r11, 1000;\nmov.u32 %r1, 0;\nmov.u32 %r2, 0;\nand.b32 %r3, %r0, 1;\nsetp.ne.u32 %p1, %r3, "
+        "0;\n"
+        "LOOP:\nsetp.ge.u32 %p0, %r2, 3;\n@%p0 bra END;\n@%p1 mov.u32 %r10, 7;\nadd.u32 %r1, %r1, %r10;\nadd.u32 %r1, %r1, "
+        "%r11;\n"
+        "add.u32 %r20, %r2, 100;\nadd.u32 %r21, %r20, 200;\nadd.u32 %r22, %r20, %r21;\nadd.u32 %r23, %r22, %r21;\n"
+        "add.u32 %r24, %r23, %r22;\nxor.b32 %r25, %r24, %r24;\nadd.u32 %r1, %r1, %r25;\nadd.u32 %r2, %r2, 1;\nbra LOOP;\nEND:\n",
+        32, out);
+    for (int l = 0; l < 32; l++)
+        assert_int_equal(out[l], 3000 + 3 * (l % 2 ? 7 : 5));
+}
+
+/* [register+4], [register+-4], [register-4], [symbol+4], with 4 and 8 bytes of address */
+static void test_addresses(void **state)
+{
+    (void)state;
+    uint32_t out[32];
+    run(".shared .align 4 .b8 s[136];\nmov.u32 %r2, s;\nshl.b32 %r3, %r0, 2;\nadd.u32 %r2, %r2, %r3;\nst.shared.u32 [%r2+4], "
+        "%r0;\n"
+        "bar.sync 0;\nadd.u32 %r3, %r2, 8;\nld.shared.u32 %r4, [%r3+-4];\nld.shared.u32 %r5, [%r3-4];\nld.shared.u32 %r6, "
+        "[s+4];\n"
+        "cvt.u64.u32 %rd2, %r3;\nld.shared.u32 %r7, [%rd2+-4];\nadd.u32 %r1, %r4, %r5;\nadd.u32 %r1, %r1, %r6;\nadd.u32 %r1, "
+        "%r1, %r7;\n",
+        32, out);
+    for (uint32_t l = 0; l < 32; l++)
+        assert_int_equal(out[l], 3 * l);
+}
+
+/* cp.async of 16 bytes with fewer in the source: the rest is zero; with none the source may be anywhere. */
+static void test_copy_zeros(void **state)
+{
+    (void)state;
+    uint32_t out[32];
+    run(".shared .align 16 .b8 s[512];\nmov.u32 %r2, s;\nshl.b32 %r3, %r0, 4;\nadd.u32 %r2, %r2, %r3;\nmov.u32 %r4, 77;\n"
+        "st.shared.v4.u32 [%r2], {%r4, %r4, %r4, %r4};\nst.global.u32 [%rd1], %r0;\nmul.wide.u32 %rd2, %r0, 16;\nadd.s64 %rd3, "
+        "%rd0, %rd2;\n"
+        "bar.sync 0;\nand.b32 %r5, %r0, 3;\nshl.b32 %r5, %r5, 2;\nsetp.eq.u32 %p0, %r5, 0;\nselp.b64 %rd3, 8, %rd3, "
+        "%p0;\ncp.async.cg.shared.global [%r2], [%rd3], 16, %r5;\n"
+        "cp.async.wait_all;\nld.shared.v4.u32 {%r6, %r7, %r8, %r9}, [%r2];\n"
+        "add.u32 %r1, %r6, %r7;\nadd.u32 %r1, %r1, %r8;\nadd.u32 %r1, %r1, %r9;\nbar.sync 0;\n",
+        32, out);
+    for (uint32_t l = 0; l < 32; l++) { /* the source is the number of each word, 0 behind the first 32 */
+        uint32_t sum = 0;
+        for (uint32_t n = 0; n < l % 4; n++)
+            sum += 4 * l + n < 32 ? 4 * l + n : 0;
+        assert_int_equal(out[l], sum);
+    }
+}
+
 /* ---- Tensor cores -------------------------------------------------------------------------------------------------- */
 
 /* A form of mma with the layouts of its fragments as published: bits of a number, k, registers of A and B. */
@@ -339,6 +407,10 @@ int main(void)
         cmocka_unit_test(test_shuffle_predicate),
         cmocka_unit_test(test_vote),
         cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_mask_is_enough),
+        cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_copy_zeros),
         cmocka_unit_test(test_exit_and_named_barrier),
         cmocka_unit_test(test_barrier_reduction),
         cmocka_unit_test(test_atomics),

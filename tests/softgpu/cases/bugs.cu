@@ -25,6 +25,26 @@ extern "C" __global__ void dynamic_beyond(float *x) /* with 252 bytes of dynamic
     x[threadIdx.x] = dynamic[63 - threadIdx.x];
 }
 
+extern "C" __global__ void both_shared_ok(float *x) /* with 256 bytes of dynamic shared memory */
+{
+    extern __shared__ float dynamic[];
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    dynamic[threadIdx.x] = 1;
+    __syncthreads();
+    x[threadIdx.x] = s[63 - threadIdx.x] + dynamic[63 - threadIdx.x];
+}
+
+extern "C" __global__ void straddles_end(float *x) /* 16 bytes of which 8 lie in s */
+{
+    __shared__ __align__(16) float s[66];
+    for (int i = threadIdx.x; i < 66; i += 64)
+        s[i] = x[threadIdx.x];
+    __syncthreads();
+    float4 v = *reinterpret_cast<float4 *>(s + 4 * (threadIdx.x % 17));
+    x[threadIdx.x] = v.x + v.y + v.z + v.w;
+}
+
 extern "C" __global__ void global_beyond(float *x)
 {
     x[threadIdx.x + 1] = 2.f;
@@ -189,6 +209,12 @@ extern "C" __global__ void blocks_race(float *x)
         x[0] += 1.f;
 }
 
+extern "C" __global__ void blocks_shift(float *x) /* what one block reads the next one writes */
+{
+    if (threadIdx.x == 0)
+        x[blockIdx.x] = x[blockIdx.x + 1];
+}
+
 extern "C" __global__ void blocks_atomic_ok(float *x)
 {
     atomicAdd(x, 1.f);
@@ -196,15 +222,18 @@ extern "C" __global__ void blocks_atomic_ok(float *x)
 
 __device__ unsigned ticket;
 
-/* The last block adds up what the others wrote. */
-template <bool FENCE> static __device__ void last_block(float *x)
+/* The last block adds up what the others wrote, before a fence and an atomic. */
+template <bool FENCE, bool LATE> static __device__ void last_block(float *x)
 {
     __shared__ unsigned mine;
     if (threadIdx.x == 0) {
-        x[blockIdx.x] = 1.f + blockIdx.x;
+        if (!LATE)
+            x[blockIdx.x] = 1.f + blockIdx.x;
         if (FENCE)
             __threadfence();
         mine = atomicAdd(&ticket, 1u);
+        if (LATE)
+            x[blockIdx.x] = 1.f + blockIdx.x;
     }
     __syncthreads();
     if (mine == gridDim.x - 1 && threadIdx.x == 0) {
@@ -218,12 +247,17 @@ template <bool FENCE> static __device__ void last_block(float *x)
 
 extern "C" __global__ void last_block_ok(float *x)
 {
-    last_block<true>(x);
+    last_block<true, false>(x);
 }
 
 extern "C" __global__ void last_block_without_fence(float *x)
 {
-    last_block<false>(x);
+    last_block<false, false>(x);
+}
+
+extern "C" __global__ void last_block_writes_late(float *x)
+{
+    last_block<true, true>(x);
 }
 
 template <bool WAIT> static __device__ void copied(float *x)
@@ -248,6 +282,33 @@ extern "C" __global__ void copy_not_waited_for(float *x)
 extern "C" __global__ void copy_ok(float *x)
 {
     copied<true>(x);
+}
+
+/* Two groups under way; the wait leaves the newest. */
+template <int READ> static __device__ void two_groups(float *x)
+{
+    __shared__ float s[2][64];
+    for (int g = 0; g < 2; g++) {
+        unsigned to = (unsigned)__cvta_generic_to_shared(&s[g][threadIdx.x]);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(x + threadIdx.x) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __syncthreads();
+    float y = s[READ][63 - threadIdx.x];
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    x[threadIdx.x] = y;
+}
+
+extern "C" __global__ void older_group_ok(float *x)
+{
+    two_groups<0>(x);
+}
+
+extern "C" __global__ void newest_group_too_early(float *x)
+{
+    two_groups<1>(x);
 }
 
 extern "C" __global__ void copy_forgotten(float *x)

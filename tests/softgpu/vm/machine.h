@@ -45,9 +45,9 @@ typedef void OpFn(Warp *w, const Insn *i);
 
 /* How the run loop treats an instruction. */
 typedef enum Flow {
-    FLOW_PLAIN,  /* runs for the lanes that are here                                     */
-    FLOW_BRANCH, /*                                                                      */
-    FLOW_EXIT,   /*                                                                      */
+    FLOW_PLAIN, /* runs for the lanes that are here                                     */
+    FLOW_BRANCH,
+    FLOW_EXIT,
     FLOW_SYNC,   /* waits until the lanes of its member mask are here                    */
     FLOW_WARP,   /* needs all 32 lanes                                                   */
     FLOW_BARRIER /* waits for the lanes of the warp, then for other warps of the block   */
@@ -223,7 +223,7 @@ typedef struct GlobalCell {
     uint32_t writer;      /* the last block that wrote, 0 none                                      */
     uint32_t fences;      /* how many fences the writer had executed before                         */
     uint32_t reader;      /* the block that has read since, 0 none, UINT32_MAX several              */
-    Stamp write, read[2]; /* threads of the last block that wrote, and of the last that read   */
+    Stamp write, read[2]; /* threads of the last block that wrote, and those that read, if one block did */
 } GlobalCell;
 
 /* What the last launch touched of an allocation: 1 for each sector, all between the first and the last. */

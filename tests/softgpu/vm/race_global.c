@@ -74,8 +74,6 @@ static inline bool cell_use(Warp *w, const Insn *i, int lane, uint64_t address, 
         return race(w, i, lane, address, writes ? "write" : "read", other);
     }
     if (!writes) {
-        if (c->reader != me)
-            c->read[0] = c->read[1] = 0;
         reader_add(w, c->read, stamp_now(w, lane));
         c->reader = c->reader == 0 || c->reader == me ? me : UINT32_MAX;
         return true;

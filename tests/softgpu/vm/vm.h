@@ -119,9 +119,9 @@ typedef struct VmParam {
 } VmParam;
 
 typedef struct VmKernelInfo {
-    const char *name;             /* as in the PTX, mangled                                                    */
-    const VmParam *params;        /* n_params, in order: where vm_launch expects each                          */
-    int n_params;                 /*                                                                           */
+    const char *name;      /* as in the PTX, mangled                                                    */
+    const VmParam *params; /* n_params, in order: where vm_launch expects each                          */
+    int n_params;
     uint32_t param_bytes;         /* of the whole block of parameters                                          */
     uint32_t shared_bytes;        /* static                                                                    */
     uint32_t local_bytes;         /* of one thread                                                             */
@@ -155,17 +155,17 @@ void vm_sync_skip(VmKernel *kernel, int index);
 /* ---- Counting ------------------------------------------------------------------------------------------------------ */
 
 typedef enum VmClass {
-    VM_FP32,        /* add, sub, mul, fma in fp32 or 16 bits: what a FLOP is       */
-    VM_FP32_OTHER,  /* min, max, abs, compare                                      */
-    VM_FP64,        /*                                                             */
-    VM_TENSOR,      /* mma                                                         */
-    VM_SPECIAL,     /* ex2, lg2, rcp, sqrt, sin, tanh                              */
-    VM_INTEGER,     /*                                                             */
-    VM_CONVERT,     /*                                                             */
-    VM_MOVE,        /* mov, ld.param, pack and unpack                              */
-    VM_CONTROL,     /* branches, barriers                                          */
-    VM_WARP,        /* shfl, vote, match, redux                                    */
-    VM_LOAD_GLOBAL, /*                                                             */
+    VM_FP32,       /* add, sub, mul, fma in fp32 or 16 bits: what a FLOP is       */
+    VM_FP32_OTHER, /* min, max, abs, compare                                      */
+    VM_FP64,
+    VM_TENSOR,  /* mma                                                         */
+    VM_SPECIAL, /* ex2, lg2, rcp, sqrt, sin, tanh                              */
+    VM_INTEGER,
+    VM_CONVERT,
+    VM_MOVE,    /* mov, ld.param, pack and unpack                              */
+    VM_CONTROL, /* branches, barriers                                          */
+    VM_WARP,    /* shfl, vote, match, redux                                    */
+    VM_LOAD_GLOBAL,
     VM_STORE_GLOBAL,
     VM_LOAD_SHARED, /* ldmatrix too                                                */
     VM_STORE_SHARED,
