@@ -100,6 +100,33 @@ static void test_odd_logs(void **state)
     }
 }
 
+/* The run's machine is in its log: it need not be this one. */
+static void test_other_machines(void **state)
+{
+    (void)state;
+    static const struct {
+        int kind, threads, isa, sm_count, code;
+        const char *says;
+    } cases[] = {{0, 4096, 0, 0, 0, "<strong>The run took"}, /* a partial sum for each thread */
+                 {2, 1, 0, 24, 0, "<strong>The run took"},   {2, 1, 0, 0, 1, "multiprocessors"}, {1, 1, 0, 24, 1, "kind 1"},
+                 {0, 4097, 0, 0, 1, "4097 threads"},         {0, 1, 3, 0, 1, "isa 3"},           {0, 0, 0, 0, 1, "threads"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *object = json_loads(configuration, 0, NULL), *machine = json_object_get(object, "machine");
+        assert_int_equal(json_object_size(machine), 7);
+        json_object_update_new(machine, json_pack("{s:i, s:i, s:i, s:i, s:i}", "kind", cases[i].kind, "threads", cases[i].threads,
+                                                  "isa", cases[i].isa, "sm_count", cases[i].sm_count, "capability", 89));
+        assert_int_equal(json_dump_file(object, "odd/log.jsonl", JSON_COMPACT), 0);
+        json_decref(object);
+        if (cases[i].code == 0) {
+            works("report odd");
+            page_has("odd/report.html", 1, cases[i].says);
+        } else {
+            ends(1, cases[i].says, "report odd");
+        }
+    }
+    page_has("run/report.html", 0, "<strong>The run took");
+}
+
 static void test_odd_comparisons(void **state)
 {
     (void)state;
@@ -143,8 +170,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_is_reported), cmocka_unit_test(test_commands), cmocka_unit_test(test_odd_logs),
-        cmocka_unit_test(test_odd_comparisons), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_run_is_reported), cmocka_unit_test(test_commands),        cmocka_unit_test(test_odd_logs),
+        cmocka_unit_test(test_other_machines),  cmocka_unit_test(test_odd_comparisons), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, make_run, command_end);
 }

@@ -75,14 +75,15 @@ static bool run_plan(Amp *amp, const char *name, int argc, char **argv, Error *e
     TrainOptions *o = &r->bench.trainer.options;
     Error refused = {0};
     Precision p;
-    if (!bench_settings(&r->bench, argc, argv, e))
+    Target target;
+    if (!bench_settings(&r->bench, argc, argv, e) || !device_open(o->device, (int)o->threads, &target, e))
         return false;
     if (strcmp(o->precision, train_options_default().precision) != 0 || o->param_dtype[0] || o->master_dtype[0] ||
         o->grad_dtype[0] || o->act_dtype[0] || o->resid_dtype[0] || o->m_dtype[0] || o->v_dtype[0])
         return error_usage(e, "precision: bench amp runs them all; tally bench times one, and roles set alone");
     strcpy(o->precision, name);
     amp->steps = o->max_iters;
-    if (!train_options_precision(o, &p, &refused)) {
+    if (!train_options_precision(o, &p, &refused) || !precision_check(&p, &target, &refused)) {
         bench_close(&r->bench);
         *r = (Run){0};
         return true;
