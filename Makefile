@@ -29,11 +29,28 @@ ISA_FLAGS_plain :=
 ISA_FLAGS_v3    := -march=x86-64-v3 -mtune=haswell
 ISA_FLAGS_v4    := -march=x86-64-v4 -mprefer-vector-width=512
 
+# nvcc, when it is found, adds the cuda device: machine code for CUDA_ARCHS, and PTX that the driver of a newer GPU translates.
+# `make NVCC=` builds without it. Sanitized builds are without: the sanitizers do not know the driver's memory. What ptxas says of
+# each kernel is kept for tests/registers.sh.
+NVCC       ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_ARCHS ?= 80
+CUDA_HOME  := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC)))))
+CUDA       := $(if $(SANITIZE),,$(CUDA_HOME))
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -I. -Xptxas -v -Xcompiler -Wall,-Wno-unknown-pragmas,-fno-exceptions \
+              $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+              -gencode arch=compute_80,code=compute_80
+CUDA_LIBS  := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcudart -lstdc++ -ldl)
+LDLIBS     += $(CUDA_LIBS)
+
 ONCE    := kernels/cpu/gemm.c kernels/cpu/cpu_device.c
 PER_ISA := $(filter-out $(ONCE),$(wildcard kernels/cpu/*.c))
-SOURCES := $(wildcard base/*.c kernels/*.c kernels/dry/*.c model/*.c data/*.c train/*.c tools/*.c) $(ONCE)
+KERNELS := $(if $(CUDA),$(wildcard kernels/cuda/*.cu))
+PLANNED := $(wildcard kernels/cuda/*_workspace.c)
+ABSENT  := $(if $(CUDA),,kernels/cuda_absent.c)
+SOURCES := $(wildcard base/*.c kernels/dry/*.c model/*.c data/*.c train/*.c tools/*.c) $(ONCE) \
+           $(filter-out kernels/cuda_absent.c,$(wildcard kernels/*.c)) $(if $(CUDA),$(wildcard kernels/cuda/*.c),$(PLANNED)) $(ABSENT)
 LIBRARY := $(filter-out tools/main.c,$(SOURCES))
-OBJECTS := $(LIBRARY:%.c=$(OUT)/%.o) $(foreach isa,$(ISAS),$(PER_ISA:%.c=$(OUT)/%.$(isa).o))
+OBJECTS := $(LIBRARY:%.c=$(OUT)/%.o) $(foreach isa,$(ISAS),$(PER_ISA:%.c=$(OUT)/%.$(isa).o)) $(KERNELS:%.cu=$(OUT)/%.cu.o)
 TESTS   := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/test_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
@@ -52,6 +69,7 @@ all: $(OUT)/tally ## Build build/tally (the default)
 $(OUT)/tally: $(OUT)/tools/main.o $(OUT)/libtally.a
 	$(call SHOW,LINK)
 	$(Q)$(LINK) -o $@ $^ $(LDLIBS)
+	$(if $(CUDA)$(SANITIZE),,@echo 'Built for the CPU only: for a GPU, install the CUDA toolkit (nvcc) and make again.')
 
 $(OUT)/libtally.a: $(OBJECTS)
 	$(call SHOW,AR  )
@@ -70,6 +88,15 @@ $(OUT)/%.$(1).o: %.c $(OUT)/flags
 endef
 $(foreach isa,$(ISAS),$(eval $(call per_isa,$(isa))))
 
+$(OUT)/%.cu.o: %.cu $(OUT)/flags
+	@mkdir -p $(@D)
+	$(call SHOW,NVCC)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $< 2>$(@:.o=.log) || { cat $(@:.o=.log); exit 1; }
+	@grep -A3 warning $(@:.o=.log) || true
+
+# Debian's toolkit has its headers where the compiler looks anyway.
+$(OUT)/kernels/cuda/%.o: private CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include)
+
 # The table of GPUs as C: {"name", "capability", numbers, 0 for what is empty}, a line each; without comments and heading.
 $(OUT)/gpus.inc: tools/gpus.csv
 	@mkdir -p $(@D)
@@ -78,9 +105,18 @@ $(OUT)/gpus.inc: tools/gpus.csv
 $(OUT)/tools/cards.o: $(OUT)/gpus.inc
 $(OUT)/tools/cards.o: private CFLAGS += -I$(OUT)
 
+# The page that `tally report` fills in, as a string of C.
+$(OUT)/report.inc: tools/report.html
+	@mkdir -p $(@D)
+	$(Q)sed -e 's/[\\"]/\\&/g; s/.*/"&\\n"/' $< >$@
+
+$(OUT)/tools/report.o: $(OUT)/report.inc
+$(OUT)/tools/report.o: private CFLAGS += -I$(OUT)
+
 # Changes when the flags do, and then everything is compiled again.
+ALL_FLAGS = $(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(CUDA),$(NVCC) $(NVCC_FLAGS),without nvcc)
 $(OUT)/flags: FORCE | $(OUT)/found-build
-	@echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' | cmp -s - $@ || echo '$(CC) $(BASE_CFLAGS) $(CFLAGS)' >$@
+	@echo '$(ALL_FLAGS)' | cmp -s - $@ || echo '$(ALL_FLAGS)' >$@
 
 # Looks once for what a group of targets needs (tools/deps.sh), and stops with a line for each thing that is missing.
 $(OUT)/found-%: tools/deps.sh
@@ -133,6 +169,8 @@ $(OUT)/fuzz/%.o: %.c | $(OUT)/found-build $(OUT)/found-fuzz
 	$(call SHOW,CC  )
 	$(Q)$(FUZZ_CC) -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c -o $@ $<
 
+include tests/softgpu/softgpu.mk
+
 check: ## Unit and golden tests and a short run end to end: under 5 minutes
 	@CC='$(CC)' tools/deps.sh install build test
 	+@$(MAKE) $(JOBS) --no-print-directory tests
@@ -149,6 +187,10 @@ test-build: deps ## Build what `make test` runs
 	+@$(MAKE) $(JOBS) --no-print-directory tests
 	+@$(MAKE) $(JOBS) --no-print-directory SANITIZE=address,undefined WERROR= tests
 	+@if tools/deps.sh check fuzz; then $(MAKE) $(JOBS) --no-print-directory fuzzers; fi
+
+test-report: all ## The browser test of `tally report`: Chromium, without a window
+	@tools/deps.sh install report
+	@tests/report_check.sh $(OUT)/tally
 
 # Hugging Face's transformers, for tests/hf_check.sh: 50 MB of Debian packages, and 160 MB in .venv (20 MB to download).
 hf-venv: ## Make .venv with transformers, for the test against Hugging Face
@@ -168,6 +210,6 @@ help: ## This list
 	@echo 'Variables: CC, CFLAGS, BUILD=folder, SANITIZE=address,undefined, WERROR=-Werror, V=1'
 
 FORCE:
-.PHONY: all install deps quickstart clean tests fuzzers check test test-long test-build hf-venv bench help FORCE
+.PHONY: all install deps quickstart clean tests fuzzers check test test-long test-build test-report hf-venv bench help FORCE
 .SECONDARY:
 -include $(OBJECTS:.o=.d) $(OUT)/tools/main.d $(TESTS:=.d) $(FUZZ_OBJECTS:.o=.d) $(wildcard $(OUT)/fuzz/tests/fuzz/*.d)

@@ -8,6 +8,8 @@
 #ifndef TALLY_BASE_PHILOX_H
 #define TALLY_BASE_PHILOX_H
 
+#include "base/host_device.h"
+
 #include <stdint.h>
 
 /* What a stream of random bits is for. Numbers are part of the results: never reorder, only append. */
@@ -34,7 +36,7 @@ typedef struct RandomKey {
 } RandomKey;
 
 /* The ten rounds: counter (4 words) under key (2 words) -> 4 random words. */
-static inline Philox philox4x32_10(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1)
+static inline HOST_DEVICE Philox philox4x32_10(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1)
 {
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
@@ -50,7 +52,8 @@ static inline Philox philox4x32_10(uint32_t c0, uint32_t c1, uint32_t c2, uint32
 }
 
 /* The key of one stream. Streams that differ in any argument are independent. */
-static inline RandomKey random_key(uint64_t seed, RandomPurpose purpose, uint32_t layer, uint64_t step, uint32_t micro)
+static inline HOST_DEVICE RandomKey random_key(uint64_t seed, RandomPurpose purpose, uint32_t layer, uint64_t step,
+                                               uint32_t micro)
 {
     Philox p = philox4x32_10((uint32_t)step, (uint32_t)(step >> 32) ^ (micro << 8), layer, (uint32_t)purpose, (uint32_t)seed,
                              (uint32_t)(seed >> 32));
@@ -58,19 +61,19 @@ static inline RandomKey random_key(uint64_t seed, RandomPurpose purpose, uint32_
 }
 
 /* Four random words: those of elements 4*block .. 4*block+3. */
-static inline Philox random_block(RandomKey k, uint64_t block)
+static inline HOST_DEVICE Philox random_block(RandomKey k, uint64_t block)
 {
     return philox4x32_10((uint32_t)block, (uint32_t)(block >> 32), k.high[0], k.high[1], k.key[0], k.key[1]);
 }
 
 /* 32 random bits of element `index`. */
-static inline uint32_t random_bits(RandomKey k, uint64_t index)
+static inline HOST_DEVICE uint32_t random_bits(RandomKey k, uint64_t index)
 {
     return random_block(k, index >> 2).word[index & 3];
 }
 
 /* A float in [0, 1) with 24 random bits; exact, hence the same on every device. */
-static inline float random_unit(uint32_t bits)
+static inline HOST_DEVICE float random_unit(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }

@@ -43,20 +43,22 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 /* ---- The thread ---- */
 
-/* Fills a buffer with the step that begins at `position`. */
+/* Fills a buffer with the step that begins at `position`: its windows in order, rank by rank within a micro-batch, of which this
+ * rank reads its own. */
 static bool buffer_fill(const Loader *l, Buffer *b, int64_t position)
 {
     const LoaderConfig *c = &l->config;
     int64_t left = l->end - position, windows = left < l->step_windows ? left : l->step_windows;
     b->micro_batches = divide_up(windows, c->world * c->batch_size);
-    b->counted = windows * c->block_size;
     b->position = position + windows;
-    for (int64_t row = 0; row < c->accumulate * c->batch_size; row++) {
-        int64_t micro = row / c->batch_size, in_step = (micro * c->world + c->rank) * c->batch_size + row % c->batch_size;
-        bool exists = in_step < windows;
-        int64_t start = exists ? window_order_start(&l->order, position + in_step) : 0;
-        if (!window_read(l->stream, start, exists ? c->block_size : 0, c->block_size, c->vocab_size,
-                         b->tokens + row * c->block_size, b->targets + row * c->block_size, &b->error))
+    b->counted = 0;
+    for (int64_t i = 0; i < l->step_windows; i++) {
+        Window w = i < windows ? window_order_window(&l->order, position + i) : (Window){0, 0};
+        int64_t micro = i / (c->world * c->batch_size), row = micro * c->batch_size + i % c->batch_size;
+        b->counted += w.count;
+        if (i / c->batch_size % c->world == c->rank &&
+            !window_read(l->stream, w.start, w.count, c->block_size, c->vocab_size, b->tokens + row * c->block_size,
+                         b->targets + row * c->block_size, &b->error))
             return false;
     }
     return true;

@@ -1,9 +1,9 @@
 /* The loader hands out the training data, one optimizer step at a time.
  *
- * Windows of T + 1 tokens are numbered g = 0, 1, 2, ... over all epochs (data/order.h). An optimizer step takes the next
- * accumulate * world * B of them; inside the step, micro-batch m of rank k is the rows (m * world + k) * B .. + B - 1. So the
- * windows of a step, and therefore its gradient, depend neither on the number of ranks nor on how they are cut into
- * micro-batches, as long as the product stays; and where training stands is one number, the windows consumed.
+ * Windows of T + 1 tokens (fewer at the ends of an epoch) are numbered g = 0, 1, 2, ... over all epochs (data/order.h). An
+ * optimizer step takes the next accumulate * world * B of them; inside the step, micro-batch m of rank k is the rows (m * world +
+ * k) * B .. + B - 1. So the windows of a step, and therefore its gradient, depend neither on the number of ranks nor on how they
+ * are cut into micro-batches, as long as the product stays; and where training stands is one number, the windows consumed.
  *
  * A thread of the loader's own fills one of two buffers while the step runs on the other. The caller sees nothing of that:
  * position and results are those of a loader without a thread. */
@@ -29,7 +29,7 @@ typedef struct LoaderConfig {
  * loader_destroy. */
 typedef struct StepBatch {
     const int32_t *tokens;  /* [accumulate, B, T] */
-    const int32_t *targets; /* [accumulate, B, T]; -1: doesn't count (rows that do not exist) */
+    const int32_t *targets; /* [accumulate, B, T]; -1: doesn't count (beyond the end of a short window; rows that do not exist) */
     int64_t micro_batches;  /* how many of them some rank has rows in: the same number on all ranks. Fewer than accumulate only in
                                the last step of a limited number of epochs; 0: the data has ended */
     int64_t counted;        /* targets that count in the whole step: all micro-batches of all ranks */

@@ -21,7 +21,7 @@ bool window_order_init(WindowOrder *o, int64_t n, int64_t block_size, uint64_t s
                          "%" PRId64 " tokens are too few: block_size %" PRId64 " needs at least %" PRIu64
                          " (block_size + 1: a window and its last target); take more text or a smaller block_size",
                          n, block_size, (uint64_t)block_size + 1);
-    *o = (WindowOrder){block_size, (n - 1) / block_size, (n - 1) % block_size, seed};
+    *o = (WindowOrder){block_size, (n - 2) / block_size + 1, n - 1, seed};
     return true;
 }
 
@@ -56,11 +56,14 @@ static int64_t permute(RandomKey key, int64_t count, int64_t index)
     return (int64_t)x;
 }
 
-int64_t window_order_start(const WindowOrder *o, int64_t g)
+Window window_order_window(const WindowOrder *o, int64_t g)
 {
     uint64_t epoch = (uint64_t)(g / o->windows);
     RandomKey offset_key = random_key(o->seed, RANDOM_EPOCH_OFFSET, 0, epoch, 0);
     RandomKey order_key = random_key(o->seed, RANDOM_EPOCH_ORDER, 0, epoch, 0);
-    int64_t offset = random_below(offset_key, 0, o->left_over + 1);
-    return offset + permute(order_key, o->windows, g % o->windows) * o->block_size;
+    int64_t first = 1 + random_below(offset_key, 0, o->block_size);
+    int64_t index = permute(order_key, o->windows, g % o->windows);
+    int64_t start = index == 0 ? 0 : first + (index - 1) * o->block_size;
+    int64_t count = index == 0 ? first : o->block_size, left = o->targets - start;
+    return (Window){start, count < left ? count : left};
 }

@@ -3,36 +3,38 @@
 #ifndef TALLY_KERNELS_CONVERT_H
 #define TALLY_KERNELS_CONVERT_H
 
+#include "base/host_device.h"
+
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t float_bits(float x)
+static inline HOST_DEVICE uint32_t float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float bits_float(uint32_t bits)
+static inline HOST_DEVICE float bits_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline float bf16_to_f32(uint16_t h)
+static inline HOST_DEVICE float bf16_to_f32(uint16_t h)
 {
     return bits_float((uint32_t)h << 16);
 }
 
-static inline uint16_t f32_to_bf16(float x)
+static inline HOST_DEVICE uint16_t f32_to_bf16(float x)
 {
     uint32_t bits = float_bits(x), nearest = (bits + 0x7FFFu + ((bits >> 16) & 1)) >> 16;
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : nearest);
 }
 
 /* Half precision: sign, 5 exponent bits (bias 15), 10 of mantissa. A subnormal is its mantissa times 2^-24. */
-static inline float f16_to_f32(uint16_t h)
+static inline HOST_DEVICE float f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7FFFu;
     if (rest >= 0x7C00u) /* infinite or NaN */
@@ -41,7 +43,7 @@ static inline float f16_to_f32(uint16_t h)
     return bits_float(float_bits(magnitude) | sign);
 }
 
-static inline uint16_t f32_to_f16(float x)
+static inline HOST_DEVICE uint16_t f32_to_f16(float x)
 {
     uint32_t bits = float_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
     if (magnitude > 0x7F800000u)
@@ -55,13 +57,13 @@ static inline uint16_t f32_to_f16(float x)
 
 /* Stochastic rounding: up in magnitude with probability (what is cut off) / (distance of the two neighbours), decided by 32
  * random bits. Infinite and NaN as above. */
-static inline uint16_t f32_to_bf16_random(float x, uint32_t random)
+static inline HOST_DEVICE uint16_t f32_to_bf16_random(float x, uint32_t random)
 {
     uint32_t bits = float_bits(x), finite = (bits & 0x7F800000u) != 0x7F800000u;
     return finite ? (uint16_t)((bits + (random & 0xFFFFu)) >> 16) : f32_to_bf16(x);
 }
 
-static inline uint16_t f32_to_f16_random(float x, uint32_t random)
+static inline HOST_DEVICE uint16_t f32_to_f16_random(float x, uint32_t random)
 {
     uint32_t bits = float_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
     if (magnitude >= 0x477FF000u)

@@ -1,6 +1,7 @@
 /* The table of operations: everything that the model asks of a device, and all that a new device must implement.
  *
  *   cpu   kernels/cpu   computes on this machine's cores
+ *   cuda  kernels/cuda  computes on an NVIDIA GPU
  *   dry   kernels/dry   computes nothing: records the FLOPs, bytes and tensors of each call; the planner is built on it
  *
  * The model calls the functions below. Each checks shapes and dtypes once, for all devices (kernels/ops.c), and hands on
@@ -18,7 +19,7 @@
 
 /* ---- What an op is given ------------------------------------------------------------------------------------------ */
 
-typedef enum DeviceKind { DEVICE_CPU, DEVICE_DRY } DeviceKind;
+typedef enum DeviceKind { DEVICE_CPU, DEVICE_DRY, DEVICE_CUDA } DeviceKind;
 typedef enum Isa { ISA_PLAIN, ISA_X86_V3, ISA_X86_V4 } Isa;
 
 /* The machine that a plan is for, real or imagined. Whatever depends on it (scratch, partial sums) is a function of it. */
@@ -27,8 +28,13 @@ typedef struct Target {
     int threads;        /* OpenMP threads; decides the number of partial sums            */
     Isa isa;            /* which build of kernels/cpu runs                               */
     bool bf16_gemm;     /* BF16 matrices are multiplied as such; else widened to FP32    */
+    bool tf32;          /* a GPU's tensor cores multiply FP32 matrices, rounded to TF32  */
+    int capability;     /* of a GPU: 10 x major + minor, 80 for an A100; else 0          */
+    int sm_count;       /* its multiprocessors; decides the number of partial sums       */
     size_t total_bytes; /* memory of the device                                          */
+    size_t free_bytes;  /* of a GPU: what of it was free when the device was opened      */
     char name[64];      /* for people: "Intel Xeon ..., 2 threads, AVX-512"              */
+    char note[192];     /* why this is the CPU, where a GPU was looked for; else ""      */
 } Target;
 
 /* All that changes from step to step. It lives in device memory: a captured sequence of launches stays valid, and no
@@ -235,6 +241,8 @@ struct Device {
     /* Zeroed memory of this device, 64-byte aligned, for `what`; NULL after recording an error. */
     void *(*memory_take)(size_t bytes, const char *what, Error *e);
     void (*memory_give)(void *p, size_t bytes);
+    /* Of a device with memory of its own: what of it is free now, for this program and all others. NULL: the host's memory. */
+    size_t (*memory_free)(void);
     /* Waits until all ops so far are done. */
     void (*synchronize)(Ctx *c);
 
@@ -270,6 +278,15 @@ struct Device {
  * `threads` threads (0: one per core that this process may use). TALLY_ISA=plain|v3|v4 in the environment asks for a
  * lower one. Returns NULL after recording an error (a higher one than the processor has). */
 const Device *cpu_device(Target *target, int threads, Error *e);
+
+/* GPU number `index` as CUDA counts them; fills in *target what is the GPU's, and leaves .threads, those of the host, as they
+ * are. Returns NULL after recording why there is none: no driver, no GPU, one that this build has no code for, a build without
+ * CUDA. A process uses one GPU. */
+const Device *cuda_device(Target *target, int index, Error *e);
+
+/* The device of that name, "cpu", "cuda" (GPU 0), "cuda:N", or "auto": GPU 0, or the CPU and target->note says why; with
+ * `threads` threads of the host (0: one per core); fills *target. Returns NULL after recording an error. */
+const Device *device_open(const char *name, int threads, Target *target, Error *e);
 
 /* The device that only records. The target is whatever the plan is for. */
 const Device *dry_device(void);

@@ -23,10 +23,13 @@ static size_t memory_available(void)
 
 Room room_here(const Target *target, double cap)
 {
-    size_t free_bytes = memory_available();
-    Room room = {(double)(free_bytes ? free_bytes : target->total_bytes), "there is free", true};
+    bool gpu = target->kind == DEVICE_CUDA;
+    size_t free_bytes = gpu ? target->free_bytes : memory_available();
+    Room room = {(double)(free_bytes ? free_bytes : target->total_bytes), "there is free", !gpu};
+    if (gpu)
+        strcpy(room.what, "there is free on the GPU");
     if (cap > 0 && cap < room.bytes)
-        room = (Room){cap, "there may be (--mem-cap)", true};
+        room = (Room){cap, "there may be (--mem-cap)", !gpu};
     return room;
 }
 

@@ -16,7 +16,7 @@ typedef struct Room {
     bool loader;   /* the loader's tokens lie there too: on the CPU, not on a card    */
 } Room;
 
-/* This machine's: what is free, or `cap` bytes (0: none) if that is less. */
+/* The target's, that of this machine or of its GPU: what is free, or `cap` bytes (0: none) if that is less. */
 Room room_here(const Target *target, double cap);
 
 /* Where a run may differ and still be the same training: accumulation x batch_size sequences a step. */

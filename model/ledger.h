@@ -51,6 +51,10 @@ bool resident_read(Resident *r, const Model *m);
 /* Prints the plan beside the resident size, line by line. */
 void resident_print(FILE *out, const Resident *r, const Model *m);
 
+/* The same for a device with memory of its own: of what is not free, the plan, what libraries and kernels have taken since the
+ * device was opened, and the rest, which is the driver's context and other programs'. */
+void device_memory_print(FILE *out, const Model *m);
+
 /* Model FLOPs of training on one token: 6 N_matmul + 6 L C T, with N_matmul the elements of all matrices but the position table
  * (the token table once, as the head), and causal attention counted half. No recomputation. Forward only: a third. */
 double model_flops_per_token(const Model *m);

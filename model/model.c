@@ -232,12 +232,13 @@ bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const 
         m->run.head_rows = HEAD_ROWS;
     if (m->run.recompute_every == 0)
         m->run.recompute_every = 1;
-    if (!model_config_check(config, e) || !run_check(m, e) || !counts_fit(m, e) || !precision_check(&m->run.precision, e))
+    if (!model_config_check(config, e) || !run_check(m, e) || !counts_fit(m, e) || !precision_check(&m->run.precision, target, e))
         return false;
     m->adam = (AdamW){.beta1 = run->beta1, .beta2 = run->beta2, .eps = (float)run->eps, .weight_decay = (float)run->weight_decay};
     if (!model_declare_weights(m, e) || !step_declare(m, e))
         return false;
     m->ctx = (Ctx){.device = dry_device(), .target = *target, .error = e, .layer = -1, .dry = &m->plan.log};
+    m->ctx.target.tf32 = run->precision.tf32;
     rehearse(m);
     plan_hold(&m->plan, &m->state);
     plan_hold(&m->plan, &m->decoder.cache);

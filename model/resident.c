@@ -132,3 +132,22 @@ void resident_print(FILE *out, const Resident *r, const Model *m)
         fprintf(out, "  %-44s %12s   %5.2f %%\n", rows[i].name, bytes_text(a, (double)rows[i].bytes),
                 r->total ? 100 * (double)rows[i].bytes / (double)r->total : 0.0);
 }
+
+void device_memory_print(FILE *out, const Model *m)
+{
+    BytesText text;
+    const Target *t = &m->ctx.target;
+    double total = (double)t->total_bytes, taken = total - (double)m->ctx.device->memory_free();
+    double plan = (double)plan_total_bytes(&m->plan), before = total - (double)t->free_bytes;
+    struct {
+        const char *name;
+        double bytes;
+    } rows[] = {{"the plan", plan},
+                {"libraries and kernels, since the start", taken - before - plan},
+                {"context of the driver, and other programs", before},
+                {"free", total - taken}};
+    fprintf(out, "Memory of the GPU after the first step: %s\n", bytes_text(text, total));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        fprintf(out, "  %-44s %12s   %5.2f %%\n", rows[i].name, bytes_text(text, rows[i].bytes),
+                total > 0 ? 100 * rows[i].bytes / total : 0.0);
+}

@@ -1,9 +1,10 @@
-/* For tests of ops: the CPU device in each build that this processor runs, with a context, tensors with known contents, and
- * comparison with references in double. All memory of a machine is given back at once. */
+/* For tests of ops: the CPU device in each build that this processor runs, or the GPU that TALLY_TEST_DEVICE names (mirror.h),
+ * with a context, tensors with known contents, and comparison with references in double. All memory of a machine is given back at
+ * once. */
 #ifndef TALLY_TESTS_CPU_MACHINE_H
 #define TALLY_TESTS_CPU_MACHINE_H
 
-#include "kernels/device.h"
+#include "tests/mirror.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -27,27 +28,34 @@ typedef struct Machine {
 static inline void *machine_memory(Machine *m, size_t bytes)
 {
     assert_true(m->n_memory < MACHINE_MAX);
+    if (mirror_wanted()) {
+        void *shared = mirror_memory(bytes);
+        assert_non_null(shared);
+        return shared;
+    }
     void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
     assert_non_null(p);
     memset(p, 0, (bytes + 127) / 64 * 64);
     return m->memory[m->n_memory++] = p;
 }
 
-/* Opens the build named `isa`; false when this processor cannot run it. The workspace is 8 MiB. */
+/* Opens the build named `isa`, or the GPU; false when this processor cannot run it. The workspace is 8 MiB, a GPU's 128 MiB. */
 static inline bool machine_open(Machine *m, const char *isa, int threads)
 {
     memset(m, 0, sizeof *m);
     setenv("TALLY_ISA", isa, 1);
     Error refused = {0};
-    m->ctx.device = cpu_device(&m->ctx.target, threads, &refused);
+    m->ctx.device = mirror_wanted() ? mirror_open(&m->ctx.target, &refused) : cpu_device(&m->ctx.target, threads, &refused);
     unsetenv("TALLY_ISA");
+    if (!m->ctx.device && mirror_wanted())
+        fail_msg("%s", refused.text);
     if (!m->ctx.device)
         return false;
     m->ctx.error = &m->error;
     m->ctx.state = &m->state;
     m->ctx.layer = -1;
-    m->ctx.workspace_bytes = (size_t)8 << 20;
-    m->ctx.workspace = machine_memory(m, m->ctx.workspace_bytes);
+    m->ctx.workspace_bytes = mirror_wanted() ? MIRROR_WORKSPACE : (size_t)8 << 20;
+    m->ctx.workspace = mirror_wanted() ? NULL : machine_memory(m, m->ctx.workspace_bytes);
     m->state = (StepState){.seed = 1337, .step = 5, .micro = 2, .inverse_count = 1, .loss_scale = 1, .clip_coef = 1};
     return true;
 }
@@ -61,13 +69,14 @@ static inline void machine_close(Machine *m)
         free(m->memory[--m->n_memory]);
 }
 
-/* Runs `body` in every build on 1, 2 and 3 threads. The plain build must be there. */
+/* Runs `body` in every build on 1, 2 and 3 threads, or once on the GPU. The plain build must be there. */
 static inline void machine_each(void (*body)(Machine *))
 {
     static const char *const isas[] = {"plain", "v3", "v4"};
     static Machine m;
-    for (int i = 0; i < 3; i++)
-        for (int threads = 1; threads <= 3; threads++) {
+    int builds = mirror_wanted() ? 1 : 3;
+    for (int i = 0; i < builds; i++)
+        for (int threads = 1; threads <= builds; threads++) {
             if (!machine_open(&m, isas[i], threads)) {
                 assert_true(i > 0);
                 continue;

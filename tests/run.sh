@@ -3,7 +3,8 @@
 #
 #   tests/run.sh LEVEL BUILD      LEVEL: check, test or test-long; BUILD: the folder that make has filled
 #
-# check      every unit test program BUILD/tests/test_*, and the scripts tests/*.sh with QUICK=1
+# check      every unit test program BUILD/tests/test_*, those of the software GPU and of ops on it, and the scripts tests/*.sh
+#            with QUICK=1
 # test       the same without QUICK; the unit tests again with the sanitizers; each fuzzer for FUZZ_SECONDS (60)
 # test-long  the same with LONG=1 and an hour of each fuzzer
 #
@@ -41,11 +42,11 @@ sum()
     sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'
 }
 
-# program PATH NAME: a cmocka program. One that crashes, hangs or runs nothing has failed one test at least.
+# program PATH NAME [VARIABLE=VALUE...]: a cmocka program, with these in its environment. One that crashes, hangs or runs nothing has failed one test at least.
 program()
 {
     local begin=$SECONDS code good bad out
-    timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null
+    timeout -k 10 "$limit" env "${@:3}" "$1" >"$log" 2>&1 </dev/null
     code=$?
     [ $code = 124 ] && echo "stopped after $limit seconds" >>"$log"
     good=$(sum PASSED) bad=$(sum FAILED) out=$(sum SKIPPED)
@@ -57,6 +58,18 @@ program()
     *golden*) bad=$((bad + out)) out=0 ;; # a golden test must not be skipped
     esac
     count "$2" "$good" "$bad" "$out" $((SECONDS - begin))
+}
+
+# softgpu PATH NAME [VARIABLE=VALUE...]: a cmocka program, on the software GPU (tests/softgpu/README.md), which is built where nvcc
+# is. OpenMP's threads must not spin between products: the kernels' threads need the cores.
+softgpu()
+{
+    if [ -e "$build/softgpu/libcudart.so.13" ]; then
+        program "$@" "LD_LIBRARY_PATH=$build/softgpu" OMP_WAIT_POLICY=passive
+    else
+        echo "SKIPPED: there is no software GPU here; it needs nvcc 13" >"$log"
+        count "$2" 0 0 1 0
+    fi
 }
 
 # script PATH: it gets the binary as its argument.
@@ -97,6 +110,22 @@ for test in tests/test_*.c; do
     name=$(basename "$test" .c)
     program "$build/tests/$name" "$name"
 done
+for test in tests/softgpu/test_*.c; do
+    name=$(basename "$test" .c)
+    softgpu "$build/softgpu/tests/$name" "softgpu: $name"
+done
+# The tests of ops are those of any device. On a GPU: with every check, and with warps in other orders.
+for name in test_ops test_ops_golden test_ops_update test_precision_ops test_attention_types; do
+    if [ "$level" = check ]; then
+        softgpu "$build/tests/$name" "$name, cuda" TALLY_TEST_DEVICE=cuda
+        continue
+    fi
+    softgpu "$build/tests/$name" "$name, cuda, checked" TALLY_TEST_DEVICE=cuda SOFTGPU_CHECK=1 SOFTGPU_RACE=1
+    for order in reverse random; do
+        softgpu "$build/tests/$name" "$name, cuda, $order" TALLY_TEST_DEVICE=cuda "SOFTGPU_ORDER=$order" SOFTGPU_SEED=1
+    done
+done
+softgpu "$build/tests/test_ops" "test_ops, cuda, plain products" TALLY_TEST_DEVICE=cuda TALLY_GEMM=plain
 for test in tests/*.sh; do
     [ "$test" = tests/run.sh ] || script "$test"
 done

@@ -279,9 +279,9 @@ static void test_token_files(void **state)
     for (int count = 17; count <= 18; count++) {
         raw_tokens(count, false);
         works("train " RAW " --out-dir raw-%d", count);
-        assert_true(file_exists(count == 17 ? "raw-17/step-1" : "raw-18/step-1"));
+        assert_true(file_exists(count == 17 ? "raw-17/step-1" : "raw-18/step-2")); /* 16 targets, and 17 */
     }
-    raw_tokens(19, false); /* with the id 18; the window begins at token 0, 1 or 2, and every epoch at another */
+    raw_tokens(19, false); /* with the id 18; an epoch may end before it, but not every one */
     ends(1, "raw/train.bin: ", "train " RAW " --epochs 50 --out-dir too-high");
     assert_non_null(strstr(ends(1, "18", "train " RAW " --epochs 50 --out-dir too-high")->err, "offset 36"));
     int32_t header[256] = {20240520, 1, 100}; /* and not one token */

@@ -244,7 +244,7 @@ static void test_refusals(void **state)
     (void)state;
     ends(2, "precision: tf32 is how a GPU's tensor cores multiply FP32 numbers; a CPU has no such unit",
          "train " TINY " --precision tf32 --out-dir no");
-    ends(2, "precision: 'fp8' is none of fp32, bf16, fp16", "train " TINY " --precision fp8 --out-dir no");
+    ends(2, "precision: 'fp8' is none of fp32, tf32, bf16, fp16", "train " TINY " --precision fp8 --out-dir no");
     ends(2, "act_dtype: 'int8' is none of f32, bf16, f16", "train " TINY " --act-dtype int8 --out-dir no");
     ends(2, "master_dtype: 'bf16' is neither f32 nor none", "train " TINY " --precision bf16 --master-dtype bf16 --out-dir no");
     ends(2, "master_dtype: FP32 weights need no FP32 master copy", "train " TINY " --master-dtype f32 --out-dir no");

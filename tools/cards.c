@@ -34,10 +34,25 @@ double card_bytes(const Card *c)
     return c->vram_gib * 0x1p30;
 }
 
+Target card_target(const Card *c)
+{
+    int major = 0, minor = 0;
+    sscanf(c->capability, "%d.%d", &major, &minor);
+    Target t = {.kind = DEVICE_CUDA,
+                .threads = 1,
+                .bf16_gemm = c->bf16 > 0,
+                .capability = major * 10 + minor,
+                .sm_count = c->sms,
+                .total_bytes = (size_t)card_bytes(c)};
+    snprintf(t.name, sizeof t.name, "%s", c->name);
+    return t;
+}
+
 double card_gemm_peak(const Card *c, const Precision *p, const char **units)
 {
     bool bf16 = p->act == DTYPE_BF16 && p->param == DTYPE_BF16 && c->bf16 > 0;
     bool fp16 = p->act == DTYPE_F16 && p->param == DTYPE_F16 && c->fp16_acc32 > 0;
-    *units = bf16 ? "bf16" : fp16 ? "fp16" : "fp32";
-    return 1e12 * (bf16 ? c->bf16 : fp16 ? c->fp16_acc32 : c->fp32);
+    bool tf32 = p->tf32 && c->tf32 > 0;
+    *units = bf16 ? "bf16" : fp16 ? "fp16" : tf32 ? "tf32" : "fp32";
+    return 1e12 * (bf16 ? c->bf16 : fp16 ? c->fp16_acc32 : tf32 ? c->tf32 : c->fp32);
 }

@@ -25,8 +25,11 @@ const Card *card_find(const char *name, Error *e);
 /* Bytes of its memory. */
 double card_bytes(const Card *c);
 
-/* FLOP/s at most of matrix products of activations and weights as the policy has them: 16-bit ones, added up in FP32, where the
- * card has units for them; else FP32. *units says which: "fp32", "bf16" or "fp16". */
+/* The card as the target of a plan. */
+Target card_target(const Card *c);
+
+/* FLOP/s at most of matrix products of activations and weights as the policy has them: 16-bit ones, added up in FP32, or TF32,
+ * where the card has units for them; else FP32. *units says which: "fp32", "tf32", "bf16" or "fp16". */
 double card_gemm_peak(const Card *c, const Precision *p, const char **units);
 
 #endif

@@ -6,5 +6,6 @@ int plan_main(int argc, char **argv);
 int sample_main(int argc, char **argv);
 int golden_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
+int report_main(int argc, char **argv);
 
 #endif

@@ -4,7 +4,7 @@
 #   tools/deps.sh check GROUP...     a line for each thing that is missing; exit 1 if there is any
 #   tools/deps.sh install GROUP...   installs the missing packages (root, with apt-get), or says how to; exit 1 if any is still missing
 #
-# Groups: build, test, fuzz, format, bench, hf. CC is the compiler that the libraries are looked for with.
+# Groups: build, test, fuzz, format, bench, report, hf. CC is the compiler that the libraries are looked for with.
 CC=${CC:-cc}
 trial=$(mktemp) || exit 1
 trap 'rm -f "$trial"' EXIT
@@ -20,6 +20,8 @@ test|cmocka, unit tests|libcmocka-dev|library cmocka.h cmocka
 fuzz|clang with libFuzzer, fuzz tests|clang libclang-rt-dev|fuzzer
 format|clang-format, the style of the sources|clang-format|program clang-format
 bench|PyTorch, to compare with|python3-torch|torch
+bench|OpenBLAS, which PyTorch multiplies with|libopenblas0-openmp|openblas
+report|Chromium and Python, for the browser test of the report|chromium python3|browser
 hf|PyTorch and virtual environments of Python|python3-torch python3-venv|venv
 END
 }
@@ -49,9 +51,20 @@ program()
     command -v "$1"
 }
 
+browser()
+{
+    program chromium && program /usr/bin/python3
+}
+
 torch()
 {
     "${BENCH_PYTHON:-/usr/bin/python3}" -c 'import torch'
+}
+
+# Debian's PyTorch runs with the reference BLAS too, thirty times slower: no peer. Another PyTorch brings its own.
+openblas()
+{
+    "${BENCH_PYTHON:-/usr/bin/python3}" -c 'import torch; raise SystemExit(not torch.backends.mkl.is_available() and "openblas" not in open("/proc/self/maps").read())'
 }
 
 venv()

@@ -34,22 +34,25 @@ typedef struct Run {
 
 /* ---- Limits -------------------------------------------------------------------------------------------------------- */
 
-/* In 16 bits all cases have the limits that follow from case g07: some two to four times the largest errors of correct training
- * with every parameter and activation rounded. A norm is off by no more than the whole gradient is: there 2.4e-2 and 2.3e-3. */
-static const Limits limits_bf16 = {3e-3, 4e-2, 8e-2, 0.25}, limits_fp16 = {5e-4, 1e-2, 1.5e-2, 0.1};
+/* In 16 bits, and in TF32, all cases have the limits that follow from case g07: some two to four times the largest errors of
+ * correct training with every parameter and activation rounded, or the operands of matrix products to TF32. A norm is off by no
+ * more than the whole gradient is: there 2.4e-2, 2.3e-3 and 1.8e-3. */
+static const Limits limits_bf16 = {3e-3, 4e-2, 8e-2, 0.25}, limits_fp16 = {5e-4, 1e-2, 1.5e-2, 0.1},
+                    limits_tf32 = {5e-4, 1e-2, 1e-2, 0.1};
 
 /* The loss scale in FP16 with which they were measured. */
 enum { FP16_SCALE = 1024 };
 
 /* The case's limits for float32; where it is silent, the floors that all cases share. Logits and activations have none of their
  * own and take the gradients': a plain float32 run of g01 is off by 3e-7 in activations and by 6e-7 in gradients. */
-static bool limits_read(Limits *l, const GoldenCase *g, DType precision, Error *e)
+static bool limits_read(Limits *l, const GoldenCase *g, const Precision *p, Error *e)
 {
     json_t *o = NULL;
-    *l = precision == DTYPE_BF16  ? limits_bf16
-         : precision == DTYPE_F16 ? limits_fp16
-                                  : (Limits){.loss = 1e-6, .grad_norm = 1e-5, .tensor = 2e-5};
-    if (precision != DTYPE_F32)
+    *l = p->act == DTYPE_BF16  ? limits_bf16
+         : p->act == DTYPE_F16 ? limits_fp16
+         : p->tf32             ? limits_tf32
+                               : (Limits){.loss = 1e-6, .grad_norm = 1e-5, .tensor = 2e-5};
+    if (p->act != DTYPE_F32 || p->tf32)
         return true;
     if (!json_get_object(g->root, "tolerance_float32", &o, false, e))
         return error_prefix(e, "%s/case.json", g->dir);
@@ -363,7 +366,7 @@ static bool out_check(const Options *o, Error *e)
 static bool model_make(Run *r, const Options *o, Error *e)
 {
     Target target;
-    const Device *device = cpu_device(&target, o->threads, e);
+    const Device *device = device_open(o->device, o->threads, &target, e);
     ModelRun run = model_run_default();
     run.batch_size = r->g.B;
     run.block_size = r->g.T;
@@ -381,7 +384,7 @@ static bool model_make(Run *r, const Options *o, Error *e)
 
 static bool case_run(Run *r, const Options *o, Error *e)
 {
-    if (!golden_case_read(&r->g, o->dir, e) || !limits_read(&r->limits, &r->g, o->policy.act, e) || !dir_make(o->out, e) ||
+    if (!golden_case_read(&r->g, o->dir, e) || !limits_read(&r->limits, &r->g, &o->policy, e) || !dir_make(o->out, e) ||
         !out_check(o, e) || !model_make(r, o, e))
         return false;
     if (!(r->steps = json_array()))
@@ -398,8 +401,8 @@ static bool case_run(Run *r, const Options *o, Error *e)
 
 static const struct argp_option options[] = {
     {"out", 'o', "DIR", 0, "Where result.json, gradients, logits, weights go; made when it doesn't exist", 0},
-    {"device", 'd', "NAME", 0, "cpu (the default)", 0},
-    {"precision", 'p', "NAME", 0, "fp32 (the default), bf16 or fp16", 0},
+    {"device", 'd', "NAME", 0, "cpu (the default), cuda (the first GPU) or cuda:N", 0},
+    {"precision", 'p', "NAME", 0, "fp32 (the default), tf32 (on a GPU), bf16 or fp16", 0},
     {"threads", 't', "N", 0, "Threads; 0, the default: one per core", 0},
     {0}};
 
@@ -440,8 +443,6 @@ static error_t option_take(int key, char *arg, struct argp_state *state)
 
 static bool options_check(Options *o, Error *e)
 {
-    if (strcmp(o->device, "cpu") != 0)
-        return error_usage(e, "--device: there is no \"%s\" that computes in this build; cpu does", o->device);
     return precision_parse(o->precision, &o->policy, e);
 }
 

@@ -19,6 +19,7 @@ static const struct {
     {"train", train_main, "tally train", "train a GPT"},
     {"sample", sample_main, "tally sample", "let a trained GPT write"},
     {"bench", bench_main, "tally bench", "time a training step, op by op; bench amp: in each precision"},
+    {"report", report_main, "tally report", "a run or a plan as one HTML file of charts"},
     {"golden", golden_main, "tally golden", "run a golden case and compare"},
 };
 

@@ -3,28 +3,27 @@
  *
  * --json is ledger_json's object with "memory" {"bytes", "of", "needed_bytes", "fits", "not_planned"}, and where they are asked
  * for "card" (card_json) and "what_if" (what_if_json). Exit code 2 when the plan does not fit; it is printed all the same. */
-#include "tools/cards.h"
 #include "tools/commands.h"
+#include "tools/plan.h"
 
 #include "model/ledger.h"
 #include "model/what_if.h"
-#include "train/trainer.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The memory of --vram or --card, when there is one; *card: the card, or NULL. The loader's tokens lie in the host's memory then.
- */
-static bool room_choose(Trainer *t, const Card **card, Error *e)
+bool plan_room(Trainer *t, const Card **card, Error *e)
 {
     const TrainOptions *o = &t->options;
     *card = NULL;
     if (o->card[0] && !(*card = card_find(o->card, e)))
         return false;
     if (*card) {
+        t->card = card_target(*card);
         t->room.bytes = card_bytes(*card);
         snprintf(t->room.what, sizeof t->room.what, "of the %s", (*card)->name);
-    }
+    } else if (o->vram > 0)
+        t->card = (Target){.kind = DEVICE_CUDA, .threads = 1, .bf16_gemm = true, .capability = 86, .sm_count = 28};
     if (o->vram > 0)
         t->room = (Room){o->vram, "of --vram", false};
     if (t->room.bytes > 0 && o->mem_cap > 0 && o->mem_cap < t->room.bytes)
@@ -79,8 +78,7 @@ static void plan_print(const Trainer *t, const Card *card, const WhatIf *w)
     if (card)
         card_print(t, card);
     if (!t->room.loader)
-        printf("  workspace: as this machine's CPU needs it, until there is a cuda device to ask\n"
-               "  not planned: driver and context, some hundred MiB of a card's memory (say what is left with --vram)\n");
+        printf("  not planned: driver and context, some hundred MiB of a card's memory (say what is left with --vram)\n");
     if (w)
         what_if_print(stdout, w, &t->room);
 }
@@ -112,7 +110,7 @@ int plan_main(int argc, char **argv)
     const Card *card;
     memset(&t, 0, sizeof t);
     t.options = train_options_default();
-    bool ok = trainer_settings(&t, argc, argv, &e) && room_choose(&t, &card, &e) && trainer_plan(&t, &e);
+    bool ok = trainer_settings(&t, argc, argv, &e) && plan_room(&t, &card, &e) && trainer_plan(&t, &e);
     if (ok && t.options.what_if)
         what_if_make(w = &table, &t.model, t.options.gradient_accumulation_steps, &t.room);
     if (ok && t.options.json)

@@ -52,10 +52,12 @@ run "$tally" data prepare "$text" --tokenizer char --out "$here/data"
 run "$tally" train --data "$here/data" --out-dir "$here/run" --model shakespeare-cpu --max-iters $steps \
     --log-interval 100 --eval-interval 500
 run "$tally" sample --out-dir "$here/run" --max-new-tokens 500
+run "$tally" report "$here/run"
 
 cat <<END
 
 The model is in $here/run: checkpoints that Hugging Face's transformers load as they are, and log.jsonl, a line per step.
+Its memory and its curves, for a browser: $here/run/report.html
 What next?
   another temperature   $tally sample --out-dir $here/run --prompt "The " --temperature 0.5
   train on              $tally train --out-dir $here/run --resume --max-iters $((2 * steps))

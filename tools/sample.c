@@ -12,13 +12,13 @@
 #include <string.h>
 
 typedef struct SampleOptions {
-    const char *dir, *prompt, *tokenizer;
+    const char *dir, *prompt, *tokenizer, *device;
     GenerateOptions how;
     int64_t samples, threads;
     Error *e;
 } SampleOptions;
 
-enum { KEY_TEMPERATURE = 1000, KEY_TOP_K, KEY_TOP_P, KEY_SEED, KEY_SAMPLES, KEY_TOKENS, KEY_THREADS, KEY_TOKENIZER };
+enum { KEY_TEMPERATURE = 1000, KEY_TOP_K, KEY_TOP_P, KEY_SEED, KEY_SAMPLES, KEY_TOKENS, KEY_THREADS, KEY_TOKENIZER, KEY_DEVICE };
 
 static const struct argp_option options[] = {
     {"checkpoint", 'c', "DIR", 0, "a checkpoint, or an --out-dir of `tally train` (its latest is taken); default: out", 0},
@@ -30,6 +30,7 @@ static const struct argp_option options[] = {
     {"seed", KEY_SEED, "N", 0, "default 1337", 0},
     {"num-samples", KEY_SAMPLES, "N", 0, "default 1", 0},
     {"max-new-tokens", KEY_TOKENS, "N", 0, "tokens of each; default 500", 0},
+    {"device", KEY_DEVICE, "NAME", 0, "cuda (the first GPU), cuda:N or cpu; default auto: cuda, or cpu where there is no GPU", 0},
     {"threads", KEY_THREADS, "N", 0, "default: one per core", 0},
     {"tokenizer", KEY_TOKENIZER, "WHERE", 0, "`byte`, a folder with a meta.json, or such a file; default: the checkpoint's", 0},
     {0},
@@ -82,6 +83,9 @@ static error_t option_take(int key, char *arg, struct argp_state *state)
     case KEY_THREADS:
         whole(o, "threads", arg, 4096, &o->threads);
         break;
+    case KEY_DEVICE:
+        o->device = arg;
+        break;
     case KEY_TOKENIZER:
         o->tokenizer = arg;
         break;
@@ -123,7 +127,7 @@ static bool model_open(Model *m, const char *path, const SampleOptions *o, Error
     Target target;
     run.training = false;
     run.sample_size = o->samples;
-    const Device *device = cpu_device(&target, (int)o->threads, e);
+    const Device *device = device_open(o->device, (int)o->threads, &target, e);
     if (!device)
         return false;
     Room room = room_here(&target, 0);
@@ -208,6 +212,7 @@ int sample_main(int argc, char **argv)
     Model m;
     memset(&m, 0, sizeof m);
     SampleOptions o = {.dir = "out",
+                       .device = "auto",
                        .prompt = "\n",
                        .samples = 1,
                        .e = &e,

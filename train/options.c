@@ -77,7 +77,7 @@ static const OptionRow table[] = {
     INT(gradient_accumulation_steps, 1, 1 << 24, "micro-batches of an optimizer step"),
     INT(head_rows, 0, 1 << 30, "rows of logits that exist at once; 0: the default"),
     HEADING("Precision and memory:"),
-    TEXT(precision, "NAME", "fp32; bf16 or fp16: 16-bit weights, activations and residual stream, FP32 masters, gradients and moments"),
+    TEXT(precision, "NAME", "fp32; tf32: fp32 as a GPU multiplies it; bf16, fp16: 16-bit but for FP32 masters, gradients and moments"),
     TEXT(param_dtype, "TYPE", "of the weights that GEMMs read: f32, bf16 or f16; this and the next override --precision for one role"),
     TEXT(master_dtype, "TYPE", "f32 or none: without masters 16-bit weights are rounded stochastically"),
     TEXT(grad_dtype, "TYPE", "of the weights' gradients"),
@@ -116,7 +116,7 @@ static const OptionRow table[] = {
     INT(keep, 1, 1 << 20, "checkpoints to keep, beside the best"),
     FLAG(overfit, "train on the first micro-batches again and again: the loss must go to 0"),
     HEADING("Machine:"),
-    TEXT(device, "NAME", "cpu"),
+    TEXT(device, "NAME", "cuda (the first GPU), cuda:N, cpu; auto: cuda, or cpu where there is no GPU"),
     INT(threads, 0, 4096, "threads; 0: one per core"),
     INT(seed, 0, 0x1p63, "of weights, data order, dropout and samples"),
     {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
@@ -135,7 +135,7 @@ enum { ROWS = sizeof table / sizeof *table, KEY_BASE = 1000 };
 TrainOptions train_options_default(void)
 {
     TrainOptions o = {
-        .device = "cpu",
+        .device = "auto",
         .precision = "fp32",
         .recompute = "none",
         .schedule = "cosine",
@@ -398,7 +398,7 @@ bool train_options_precision(const TrainOptions *o, Precision *p, Error *e)
         p->master = false;
     return role_set("grad_dtype", o->grad_dtype, &p->grad, e) && role_set("act_dtype", o->act_dtype, &p->act, e) &&
            role_set("resid_dtype", o->resid_dtype, &p->resid, e) && role_set("m_dtype", o->m_dtype, &p->m, e) &&
-           role_set("v_dtype", o->v_dtype, &p->v, e) && precision_check(p, e);
+           role_set("v_dtype", o->v_dtype, &p->v, e);
 }
 
 bool train_options_run(const TrainOptions *o, ModelRun *run, Error *e)
@@ -440,8 +440,6 @@ bool train_options_resolve(TrainOptions *o, Error *e)
                            (long long)o->lr_decay_iters);
     if (o->min_lr > o->learning_rate)
         return error_usage(e, "min_lr: is %g; needs to be at most learning_rate, %g", o->min_lr, o->learning_rate);
-    if (strcmp(o->device, "cpu") != 0)
-        return error_usage(e, "device: there is no '%s' in this build; cpu is", o->device);
     return true;
 }
 

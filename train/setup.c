@@ -97,8 +97,11 @@ bool trainer_plan(Trainer *t, Error *e)
     ModelConfig config;
     ModelRun run;
     Target target;
-    t->device = cpu_device(&target, (int)o->threads, e);
-    if (!t->device || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
+    if (t->card.kind == DEVICE_CUDA)
+        target = t->card;
+    else
+        t->device = device_open(o->device, (int)o->threads, &target, e);
+    if (e->set || !tokenizer_open(t, e) || !config_choose(t, &config, e) || !train_options_run(o, &run, e))
         return false;
     if (t->room.bytes <= 0)
         t->room = room_here(&target, o->mem_cap);
@@ -322,6 +325,8 @@ static void header_print(const Trainer *t)
     const ModelConfig *f = &t->model.config;
     BytesText total;
     printf("It fits: %s taken.\n", bytes_text(total, (double)plan_total_bytes(&t->model.plan)));
+    if (t->model.ctx.target.note[0])
+        printf("On the CPU: %s\n", t->model.ctx.target.note);
     precision_print(t);
     printf("Model: %lld layers, %lld heads, %lld channels, context %lld, vocabulary %lld, dropout %g%s\n", (long long)f->n_layer,
            (long long)f->n_head, (long long)f->n_embd, (long long)f->block_size, (long long)f->vocab_size, f->dropout,
@@ -342,9 +347,11 @@ static void header_print(const Trainer *t)
 static json_t *configuration_json(const Trainer *t)
 {
     const ModelConfig *f = &t->model.config;
-    json_t *model = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:f}", "n_layer", (json_int_t)f->n_layer, "n_head",
-                              (json_int_t)f->n_head, "n_embd", (json_int_t)f->n_embd, "block_size", (json_int_t)f->block_size,
-                              "vocab_size", (json_int_t)f->vocab_size, "bias", f->bias, "dropout", f->dropout);
+    json_t *model =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f}", "n_layer", (json_int_t)f->n_layer, "n_head",
+                  (json_int_t)f->n_head, "n_kv_head", (json_int_t)f->n_kv_head, "n_embd", (json_int_t)f->n_embd, "n_inner",
+                  (json_int_t)f->n_inner, "block_size", (json_int_t)f->block_size, "vocab_size", (json_int_t)f->vocab_size,
+                  "vocab_multiple", (json_int_t)f->vocab_multiple, "bias", f->bias, "dropout", f->dropout);
     PrecisionText precision;
     return json_pack("{s:O, s:o, s:I, s:s, s:s, s:s, s:f, s:I, s:I}", "settings", t->settings, "model", model, "parameters",
                      (json_int_t)model_parameters(&t->model), "target", t->model.ctx.target.name, "precision",
@@ -357,6 +364,8 @@ static bool log_begin(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
     json_t *configuration = configuration_json(t);
+    if (o->init_from[0])
+        json_object_set_new(configuration, "init_from", json_string(o->init_from));
     bool ok = log_open(&t->log, o->out_dir, configuration, t->state.iter, o->log_interval, o->quiet, e);
     json_decref(configuration);
     return ok;

@@ -160,6 +160,17 @@ static LogStep step_describe(Trainer *t, double seconds, double waited)
     return line;
 }
 
+/* What the memory really holds, beside what was planned. */
+static void memory_print(const Model *m)
+{
+    Resident resident;
+    if (m->ctx.device->memory_free)
+        device_memory_print(stdout, m);
+    else if (resident_read(&resident, m))
+        resident_print(stdout, &resident, m);
+    fflush(stdout);
+}
+
 static bool train(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
@@ -170,11 +181,8 @@ static bool train(Trainer *t, Error *e)
             return false;
         double now = clock_seconds();
         LogStep line = step_describe(t, now - start, loader_wait_seconds(t->loader) - waited);
-        Resident resident;
-        if (first && resident_read(&resident, &t->model)) {
-            resident_print(stdout, &resident, &t->model);
-            fflush(stdout);
-        }
+        if (first)
+            memory_print(&t->model);
         first = false;
         if (!between_steps(t, &line, e))
             return false;

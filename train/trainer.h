@@ -34,6 +34,7 @@ typedef struct Trainer {
     const Device *device;
     Model model;
     Room room;      /* that the run has to fit into                     */
+    Target card;    /* the GPU that a plan is for; kind DEVICE_CPU: the run's own device */
     Setting fitted; /* what --fit has chosen; batch_size 0: not asked   */
     StepState step; /* the host's copy */
     Schedule schedule;
@@ -47,9 +48,8 @@ typedef struct Trainer {
 
 /* The first parts of trainer_open, which `tally plan` and `tally bench` use as well. The options in *t are the defaults;
  * trainer_close must follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings
- * describe: with
- * --fit it changes them first, to what fits into t->room, which the caller may have filled in; else it is this machine's memory.
- */
+ * describe: with --fit it changes them first, to what fits into t->room, which the caller may have filled in, like t->card; else
+ * it is this machine's memory, or its GPU's. */
 bool trainer_settings(Trainer *t, int argc, char **argv, Error *e);
 bool trainer_plan(Trainer *t, Error *e);
 

@@ -1,0 +1,234 @@
+/* C = A B by cuBLASLt, in row-major memory.
+ *
+ * The library thinks in columns: a row-major matrix is to it the transpose. C = A B is C' = B' A', so it is given B first and A
+ * second, each as it lies, and transposes where we do.
+ *
+ * Both operands must have one type, and C that type or FP32. Where a policy mixes others, operands are widened to FP32 in the
+ * workspace, and C is rounded from there. Sums are FP32 in any case, also those of a product that the library splits along K.
+ *
+ * Which algorithm runs decides the last bits of a result. It is the library's first answer for the shapes, types, alignments and
+ * the fixed workspace; asked once for each, and kept: nothing of the model, least of all its recompute level, is part of the
+ * question. Where the library has none, or with TALLY_GEMM=plain in the environment, the kernel of gemm_plain.cu multiplies. */
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/cublaslt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The library's descriptions of a product, kept ------------------------------------------------------------------- */
+
+/* All that the choice of an algorithm depends on. No padding: it is compared as bytes. */
+typedef struct Question {
+    int64_t rows[3], columns[3], stride[3], alignment[3]; /* of A, B, C, as they lie in memory */
+    int64_t transposed[2];
+    int64_t in, out, bias, accumulate, tf32, device;
+} Question;
+
+typedef struct Answer {
+    Question question;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t layout[3]; /* of A, B, C */
+    bool plain;                       /* it has no algorithm */
+    cublasLtMatmulAlgo_t algorithm;
+} Answer;
+
+/* Grows by one for each kind of product of the model, some ten. One thread launches at a time (kernels/device.h). */
+static struct {
+    CublasLt lt;
+    bool plain;              /* TALLY_GEMM=plain */
+    cublasLtHandle_t handle; /* NULL: not loaded yet */
+    Answer *answer;
+    size_t count;
+} cache;
+
+static bool library_check(Ctx *c, OpId op, cublasStatus_t status, const char *what)
+{
+    return status == CUBLAS_STATUS_SUCCESS ||
+           error_set(c->error, "%s (layer %d): cuBLASLt: %s: %s", op_name(op), c->layer, what, cache.lt.GetStatusString(status));
+}
+
+static bool library_start(Ctx *c, OpId op)
+{
+    const char *wish = getenv("TALLY_GEMM");
+    cache.plain = wish && strcmp(wish, "plain") == 0;
+    return cache.handle || (cublaslt_load(&cache.lt, c->error) && library_check(c, op, cache.lt.Create(&cache.handle), "start"));
+}
+
+static cudaDataType_t library_type(DType t)
+{
+    return t == DTYPE_F32 ? CUDA_R_32F : t == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* The alignment that all rows of a matrix have, in bytes; 16 at most, which all of the plan's tensors with even rows have: their
+ * addresses do not decide. */
+static int64_t matrix_alignment(Matrix m)
+{
+    const size_t most = 16;
+    size_t bits = (size_t)m.data | (size_t)m.stride * dtype_size(m.dtype) | most;
+    return (int64_t)(bits & (~bits + 1));
+}
+
+static Question question_make(Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate, const Target *t)
+{
+    Question q = {.in = A.dtype, .out = C.dtype, .bias = tensor_present(bias), .accumulate = accumulate, .tf32 = t->tf32};
+    Matrix m[3] = {A, B, C};
+    int device = 0;
+    cudaGetDevice(&device);
+    q.device = device;
+    for (int i = 0; i < 3; i++) {
+        q.rows[i] = m[i].rows, q.columns[i] = m[i].columns, q.stride[i] = m[i].stride;
+        q.alignment[i] = matrix_alignment(m[i]);
+    }
+    q.transposed[0] = A.transposed, q.transposed[1] = B.transposed;
+    return q;
+}
+
+/* Describes the product to the library. */
+static cublasStatus_t product_describe(Answer *a)
+{
+    const Question *q = &a->question;
+    bool tf32 = q->tf32 && q->in == DTYPE_F32;
+    cublasOperation_t first = q->transposed[1] ? CUBLAS_OP_T : CUBLAS_OP_N, second = q->transposed[0] ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = q->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    cublasStatus_t s =
+        cache.lt.MatmulDescCreate(&a->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!s)
+        s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    if (!s)
+        s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    if (!s)
+        s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    for (int i = 0; i < 3 && !s; i++)
+        s = cache.lt.MatrixLayoutCreate(&a->layout[i], library_type((DType)(i < 2 ? q->in : q->out)), (uint64_t)q->columns[i],
+                                        (uint64_t)q->rows[i], q->stride[i]);
+    return s;
+}
+
+/* Asks for an algorithm, or finds that there is none: within the workspace, for the operands' alignment, and never with partial
+ * sums in a 16-bit type. */
+static cublasStatus_t algorithm_ask(Answer *a, size_t workspace)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignment[3] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                                                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                                                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES};
+    cublasLtMatmulPreference_t wish;
+    cublasLtMatmulHeuristicResult_t result = {0};
+    uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, bytes;
+    int found = 0;
+    cublasStatus_t s = cache.lt.MatmulPreferenceCreate(&wish);
+    if (s)
+        return s;
+    s = cache.lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    if (!s)
+        s = cache.lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums);
+    for (int i = 0; i < 3 && !s; i++) {
+        bytes = (uint32_t)a->question.alignment[i];
+        s = cache.lt.MatmulPreferenceSetAttribute(wish, alignment[i], &bytes, sizeof bytes);
+    }
+    if (!s) /* bytes is C's, and C is D */
+        s = cache.lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &bytes, sizeof bytes);
+    if (!s)
+        s = cache.lt.MatmulAlgoGetHeuristic(cache.handle, a->product, a->layout[1], a->layout[0], a->layout[2], a->layout[2],
+                                            wish, 1, &result, &found);
+    cache.lt.MatmulPreferenceDestroy(wish);
+    a->algorithm = result.algo;
+    a->plain = cache.plain || s == CUBLAS_STATUS_NOT_SUPPORTED || (!s && !found);
+    return a->plain ? CUBLAS_STATUS_SUCCESS : s;
+}
+
+static void answer_free(Answer *a)
+{
+    for (int i = 0; i < 3; i++)
+        if (a->layout[i])
+            cache.lt.MatrixLayoutDestroy(a->layout[i]);
+    if (a->product)
+        cache.lt.MatmulDescDestroy(a->product);
+}
+
+/* The kept answer to the question, or a new one. NULL after recording why there is none. */
+static Answer *answer_find(Ctx *c, OpId op, const Question *q)
+{
+    for (size_t i = 0; i < cache.count; i++)
+        if (memcmp(&cache.answer[i].question, q, sizeof *q) == 0)
+            return &cache.answer[i];
+    Answer a = {.question = *q}, *grown = realloc(cache.answer, (cache.count + 1) * sizeof *grown);
+    if (!grown) {
+        error_set(c->error, "out of host memory: %zu kinds of matrix products", cache.count + 1);
+        return NULL;
+    }
+    cache.answer = grown;
+    if (!library_start(c, op) || !library_check(c, op, product_describe(&a), "description of a product") ||
+        !library_check(c, op, algorithm_ask(&a, gemm_library_bytes(&c->target)), "choice of an algorithm")) {
+        answer_free(&a);
+        return NULL;
+    }
+    cache.answer[cache.count] = a;
+    return &cache.answer[cache.count++];
+}
+
+/* ---- The product ---------------------------------------------------------------------------------------------------- */
+
+/* Types that the library takes. */
+static void product_run(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate, void *scratch)
+{
+    const float one = 1, beta = accumulate ? 1 : 0;
+    Question q = question_make(C, A, B, bias, accumulate, &c->target);
+    Answer *a = answer_find(c, op, &q);
+    if (!a)
+        return;
+    if (a->plain) {
+        cuda_gemm_plain(c, op, C, A, B, bias, accumulate);
+        return;
+    }
+    if (tensor_present(bias) &&
+        !library_check(
+            c, op, cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.data, sizeof bias.data),
+            "bias"))
+        return;
+    library_check(c, op,
+                  cache.lt.Matmul(cache.handle, a->product, &one, B.data, a->layout[1], A.data, a->layout[0], &beta, C.data,
+                                  a->layout[2], C.data, a->layout[2], &a->algorithm, scratch, gemm_library_bytes(&c->target),
+                                  (cudaStream_t)c->stream),
+                  "product");
+}
+
+/* The matrix as `as`: itself, or a place of that type at *scratch, which moves behind it. */
+static Matrix matrix_as(Matrix m, DType as, char **scratch)
+{
+    Matrix copy = m;
+    if (m.dtype == as)
+        return m;
+    copy.dtype = as;
+    copy.data = *scratch;
+    *scratch += matrix_scratch(m, as);
+    return copy;
+}
+
+static void matrix_cast(Ctx *c, Matrix to, Matrix from)
+{
+    if (to.data != from.data)
+        cuda_cast(c, tensor_1d(to.data, to.dtype, matrix_span(to)), tensor_1d(from.data, from.dtype, matrix_span(from)));
+}
+
+void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate)
+{
+    GemmWay way = gemm_way(C.dtype, A.dtype, B.dtype, &c->target);
+    char *library =
+        (char *)(((size_t)c->workspace + GEMM_SCRATCH_ALIGNMENT - 1) / GEMM_SCRATCH_ALIGNMENT * GEMM_SCRATCH_ALIGNMENT);
+    char *scratch = library + gemm_library_bytes(&c->target);
+    if (!cuda_workspace_check(c, op, cuda_gemm_workspace(C, A, B, &c->target)))
+        return;
+    Matrix a = matrix_as(A, way.in, &scratch), b = matrix_as(B, way.in, &scratch), sum = matrix_as(C, way.out, &scratch);
+    Tensor add = bias;
+    matrix_cast(c, a, A);
+    matrix_cast(c, b, B);
+    if (accumulate)
+        matrix_cast(c, sum, C);
+    if (tensor_present(bias) && bias.dtype != way.out) {
+        add = tensor_1d(scratch, way.out, C.columns);
+        cuda_cast(c, add, bias);
+    }
+    product_run(c, op, sum, a, b, add, accumulate, library);
+    if (!c->error->set)
+        matrix_cast(c, C, sum);
+}

@@ -1,0 +1,71 @@
+/* Matrix products by cuBLASLt. See gemm.c. */
+#ifndef TALLY_KERNELS_CUDA_GEMM_H
+#define TALLY_KERNELS_CUDA_GEMM_H
+
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A matrix in row-major memory: rows are `stride` elements apart. Transposed, it is used as its transpose. */
+typedef struct Matrix {
+    void *data;
+    DType dtype;
+    int64_t rows, columns, stride; /* as it lies in memory */
+    bool transposed;
+} Matrix;
+
+/* A dense 2-D tensor as a matrix. */
+static inline Matrix matrix_of(Tensor t, bool transposed)
+{
+    return (Matrix){t.data, t.dtype, t.shape[0], t.shape[1], t.shape[1], transposed};
+}
+
+/* Elements from a matrix's first to its last, the gaps between its rows included. */
+static inline int64_t matrix_span(Matrix m)
+{
+    return (m.rows - 1) * m.stride + m.columns;
+}
+
+/* How a product is made: both operands as `in`, C as `out`, which is `in` or FP32. */
+typedef struct GemmWay {
+    DType in, out;
+} GemmWay;
+
+static inline GemmWay gemm_way(DType C, DType A, DType B, const Target *t)
+{
+    DType in = A == B && (A != DTYPE_BF16 || t->bf16_gemm) ? A : DTYPE_F32;
+    return (GemmWay){in, C == in ? in : DTYPE_F32};
+}
+
+/* What the library may use for itself: what NVIDIA recommends for its kernels. */
+static inline size_t gemm_library_bytes(const Target *t)
+{
+    return (size_t)(t->capability >= 90 ? 32 : 4) << 20;
+}
+
+/* Room for a matrix as another type: FP32. None when it has that type. */
+enum { GEMM_SCRATCH_ALIGNMENT = 256 };
+static inline size_t matrix_scratch(Matrix m, DType as)
+{
+    size_t bytes = m.dtype == as ? 0 : (size_t)matrix_span(m) * sizeof(float);
+    return (bytes + GEMM_SCRATCH_ALIGNMENT - 1) / GEMM_SCRATCH_ALIGNMENT * GEMM_SCRATCH_ALIGNMENT;
+}
+
+/* C = A B + bias, or C += A B, with FP32 sums; C is rounded once. bias [columns of C], absent or of any type. Each may have a
+ * type of its own: pairs that the library doesn't multiply are widened to FP32 first, in the workspace, which must have
+ * cuda_gemm_workspace() bytes. FP32 is multiplied in TF32 where c->target.tf32 says so. Failures are recorded in c->error. */
+void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);
+
+/* The same without the library and without scratch: slow, but any shape, stride and type. In gemm_plain.cu. */
+void cuda_gemm_plain(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);
+
+/* Bytes of scratch for matrices of these shapes and types, whose data is not looked at. In cuda_workspace.c. */
+size_t cuda_gemm_workspace(Matrix C, Matrix A, Matrix B, const Target *t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
