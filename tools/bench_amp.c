@@ -68,27 +68,27 @@ typedef struct Amp {
 
 /* ---- Measuring ------------------------------------------------------------------------------------------------------ */
 
-/* Plans a run in that precision; one that the device does not have is closed again. */
+/* Can the device of the first run do that? Nothing is known of it before. */
+static bool precision_possible(const Amp *amp, const char *name)
+{
+    Error refused = {0};
+    Precision p;
+    return amp->count == 0 ||
+           (precision_parse(name, &p, &refused) && precision_check(&p, &amp->run[0].bench.trainer.model.ctx.target, &refused));
+}
+
 static bool run_plan(Amp *amp, const char *name, int argc, char **argv, Error *e)
 {
     Run *r = &amp->run[amp->count];
     TrainOptions *o = &r->bench.trainer.options;
-    Error refused = {0};
-    Precision p;
-    Target target;
-    if (!bench_settings(&r->bench, argc, argv, e) || !device_open(o->device, (int)o->threads, &target, e))
+    if (!bench_settings(&r->bench, argc, argv, e))
         return false;
     if (strcmp(o->precision, train_options_default().precision) != 0 || o->param_dtype[0] || o->master_dtype[0] ||
         o->grad_dtype[0] || o->act_dtype[0] || o->resid_dtype[0] || o->m_dtype[0] || o->v_dtype[0])
         return error_usage(e, "precision: bench amp runs them all; tally bench times one, and roles set alone");
     strcpy(o->precision, name);
-    amp->steps = o->max_iters;
-    if (!train_options_precision(o, &p, &refused) || !precision_check(&p, &target, &refused)) {
-        bench_close(&r->bench);
-        *r = (Run){0};
-        return true;
-    }
     r->name = name;
+    amp->steps = o->max_iters;
     amp->count++;
     return bench_plan(&r->bench, amp->steps, e);
 }
@@ -97,7 +97,7 @@ static bool amp_plan(Amp *amp, int argc, char **argv, Error *e)
 {
     amp->run = memory_get(e, PRECISIONS, sizeof *amp->run, "the runs");
     for (int i = 0; amp->run && i < PRECISIONS; i++)
-        if (!run_plan(amp, names[i], argc, argv, e))
+        if (precision_possible(amp, names[i]) && !run_plan(amp, names[i], argc, argv, e))
             return false;
     return amp->run != NULL;
 }
