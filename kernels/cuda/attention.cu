@@ -1,7 +1,7 @@
 /* Attention: checks what a GPU cannot do, and chooses between two ways to compute.
  *
  *   attention_forward.cu, attention_backward.cu   tensor cores: 16-bit numbers
- *   attention_plain.cu                            FP32 arithmetic on numbers of any type, on any card
+ *   attention_plain_forward.cu, .._backward.cu    FP32 arithmetic on numbers of any type, on any card
  *
  * A card of capability 7.5 multiplies FP16 on its tensor cores but not BF16, and gives a block 64 KiB of shared memory where
  * later ones give 99 KiB or more: what does not fit there is computed the plain way too. */
