@@ -219,7 +219,7 @@ def check_keys(page):
     page.key("ArrowRight", 39)
     loss = page.value("JSON.parse(document.querySelector('#data').textContent).log.loss[1][0]")
     said = page.value("document.querySelector('[data-metric=loss]').closest('figure').querySelector('.readout').textContent")
-    same("the curve's second point", float(said.split(": ")[1].split()[0].rstrip(",")), float(f"{loss:.5g}"))
+    same("the curve's second point", float(said.split(": ")[1].split()[0].rstrip(",")), float(f"{loss:.6g}"))
 
 
 CONTRASTS = """(() => {

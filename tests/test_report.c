@@ -69,10 +69,10 @@ static void test_commands(void **state)
     works("train " TINY " --max-iters 1 --eval-interval 0 --out-dir resumed");
     works("train --resume --out-dir resumed --max-iters 2 --quiet");
     works("report resumed");
-    page_has("resumed/report.html", 1, "\ntally train --resume --out-dir resumed --max-iters 2</code>");
+    page_has("resumed/report.html", 1, "\ntally train --resume --out-dir resumed <span>--max-iters</span> 2</code>");
     works("train " TINY " --max-iters 1 --eval-interval 0 --init-from resumed/step-2 --out-dir tuned");
     works("report tuned");
-    page_has("tuned/report.html", 1, "tally train --out-dir tuned --init-from resumed/step-2 --data data ");
+    page_has("tuned/report.html", 1, "tally train --out-dir tuned --init-from resumed/step-2 <span>--data</span> data ");
     page_has("resumed/report.html", 1, "<p data-steps=\"2\"");
 }
 

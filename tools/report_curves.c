@@ -151,12 +151,12 @@ static void chart_draw(FILE *out, const RunLog *log, const Group *g, int n, cons
     if (isnan(high))
         return;
     snprintf(attributes, sizeof attributes,
-             "tabindex=\"0\" role=\"img\" aria-label=\"%s: at the end %.5g, least %.5g, most %.5g\" data-chart=\"curve\" "
+             "tabindex=\"0\" role=\"img\" aria-label=\"%s: at the end %.6g, least %.6g, most %.6g\" data-chart=\"curve\" "
              "data-metric=\"%s\" "
              "data-last=\"%.17g\" data-min=\"%.17g\" data-max=\"%.17g\" data-x=\"%.17g %.17g\" data-y=\"%.17g %.17g\"",
              metrics[metric].title, last, all->least[metric], all->most[metric], metrics[metric].field, last, all->least[metric],
              all->most[metric], p.x0, p.x1, p.y0, p.y1);
-    fprintf(out, "<figure class=\"curve\">\n<h3>%s%s</h3>\n<p class=\"readout\" aria-live=\"polite\">at the end %.5g</p>\n",
+    fprintf(out, "<figure class=\"curve\">\n<h3>%s%s</h3>\n<p class=\"readout\" aria-live=\"polite\">at the end %.6g</p>\n",
             metrics[metric].title, other == metric ? "" : " (dots: validation)", last);
     plot_begin(&p, "12rem", attributes);
     curve_draw(&p, g, n, metric);

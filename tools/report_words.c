@@ -74,10 +74,10 @@ static void flags_write(FILE *out, const json_t *settings, const json_t *usual)
             continue;
         char *number = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
         const char *text = number ? number : json_string_value(value);
-        fputs(" --", out);
+        fputs(" <span>--", out); /* a span is not broken into lines */
         for (const char *c = name; *c; c++)
             fputc(*c == '_' ? '-' : *c, out);
-        fputs(json_is_boolean(value) || *text == '-' ? "=" : " ", out);
+        fputs(json_is_boolean(value) || *text == '-' ? "</span>=" : "</span> ", out);
         html_word(out, text);
         free(number);
     }
@@ -116,7 +116,8 @@ void report_command(FILE *out, Report *r)
     }
     fputs("tally plan", out);
     for (char **word = r->words; *word; word++) {
-        fputc(' ', out);
+        fputs(**word == '-' ? " <span>" : " ", out);
         html_word(out, *word);
+        fputs(**word == '-' ? "</span>" : "", out);
     }
 }
