@@ -74,10 +74,10 @@ static void test_the_same_bits_in_16_bits(void **state)
 {
     (void)state;
     static const Precision policies[] = {
-        {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_F32, true},
-        {DTYPE_F16, DTYPE_F32, DTYPE_F16, DTYPE_F16, DTYPE_F32, DTYPE_F32, true},
-        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_F32, DTYPE_F32, true},
-        {DTYPE_F32, DTYPE_F16, DTYPE_F32, DTYPE_BF16, DTYPE_F32, DTYPE_F32, false},
+        {DTYPE_BF16, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_F32, .master = true},
+        {DTYPE_F16, DTYPE_F32, DTYPE_F16, DTYPE_F16, DTYPE_F32, DTYPE_F32, .master = true},
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_F32, DTYPE_F32, .master = true},
+        {DTYPE_F32, DTYPE_F16, DTYPE_F32, DTYPE_BF16, DTYPE_F32, DTYPE_F32, .master = false},
     };
     for (int p = 0; p < 4; p++)
         for (int i = p; i < SHAPES; i += 3) {
