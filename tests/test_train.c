@@ -126,6 +126,7 @@ static void test_log_fields(void **state)
     for (size_t step = 1; step <= 5; step++) {
         const json_t *line = json_array_get(log, step);
         assert_int_equal(logged(line, "step"), step);
+        assert_true(logged(line, "mfu") > 0 && logged(line, "mfu") <= 1);
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
             assert_true(logged(line, numbers[i]) > 0);
         assert_true(fabs(logged(line, "tokens_per_s") * logged(line, "ms") / 1e3 - 32) < 0.1); /* B x T */
