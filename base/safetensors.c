@@ -1,4 +1,5 @@
 #include "base/safetensors.h"
+#include "base/convert.h"
 #include "base/json.h"
 
 #include <stdlib.h>
@@ -223,26 +224,9 @@ const char *safetensors_metadata(const SafeTensors *f, const char *key)
     return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
 }
 
-/* A 16-bit float (1 sign, 5 exponent, 10 mantissa bits) as a 32-bit one: the exponents' biases differ by 112, and a
- * multiplication by 2^112 sets normal and subnormal numbers right alike. Inf and NaN keep an exponent of all ones. */
-static float half_to_float(uint16_t h)
-{
-    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
-    float value;
-    if ((h & 0x7c00) == 0x7c00) {
-        bits |= 0x7f800000;
-        memcpy(&value, &bits, sizeof value);
-    } else {
-        memcpy(&value, &bits, sizeof value);
-        value *= 0x1p112f;
-    }
-    return h & 0x8000 ? -value : value;
-}
-
 static float element_to_float(const unsigned char *p, SafeDtype dtype)
 {
-    uint16_t half = 0;
-    uint32_t bits = 0;
+    uint16_t half;
     double wide;
     float value;
     switch (dtype) {
@@ -251,12 +235,10 @@ static float element_to_float(const unsigned char *p, SafeDtype dtype)
         return (float)wide;
     case SAFE_F16:
         memcpy(&half, p, sizeof half);
-        return half_to_float(half);
-    case SAFE_BF16: /* the upper half of a 32-bit float */
+        return f16_to_f32(half);
+    case SAFE_BF16:
         memcpy(&half, p, sizeof half);
-        bits = (uint32_t)half << 16;
-        memcpy(&value, &bits, sizeof value);
-        return value;
+        return bf16_to_f32(half);
     default:
         memcpy(&value, p, sizeof value);
         return value;

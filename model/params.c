@@ -2,7 +2,7 @@
  *
  * Weights, gradients and moments lie in one flat range each, in the same order: that in which the backward pass finishes a
  * gradient (last layer first, the tied embedding last). An optimizer launch, a clip, a bucket of an all-reduce is a range. */
-#include "kernels/convert.h"
+#include "base/convert.h"
 #include "model/model.h"
 
 #include <math.h>

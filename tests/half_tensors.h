@@ -2,7 +2,7 @@
 #ifndef TALLY_TESTS_HALF_TENSORS_H
 #define TALLY_TESTS_HALF_TENSORS_H
 
-#include "kernels/convert.h"
+#include "base/convert.h"
 #include "tests/cpu_machine.h"
 
 static const DType half_types[] = {DTYPE_BF16, DTYPE_F16};

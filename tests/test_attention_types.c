@@ -1,7 +1,7 @@
 /* Attention in every type, on the device that TALLY_TEST_DEVICE names (the CPU without it), against the definition in double
  * precision: lengths at the edges of tiles and head sizes on both sides of those that have kernels on a GPU, grouped queries,
  * dropout; and what must hold exactly: the same bits in every run, extreme scores, the cache. */
-#include "kernels/convert.h"
+#include "base/convert.h"
 #include "tests/attention_reference.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Conversions between FP32 and 16 bits, scalar and by the op `cast` of every build: against the compiler's own half precision,
  * and for BF16 against the two neighbours, compared in double. */
-#include "kernels/convert.h"
+#include "base/convert.h"
 #include "tests/cpu_machine.h"
 
 typedef enum Half { BF16, F16 } Half;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/convert.h"
+#include "base/convert.h"
 #include "tests/command.h"
 
 #define RUN                                                                                                                      \

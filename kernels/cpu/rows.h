@@ -7,7 +7,7 @@
 #ifndef TALLY_KERNELS_CPU_ROWS_H
 #define TALLY_KERNELS_CPU_ROWS_H
 
-#include "kernels/convert.h"
+#include "base/convert.h"
 #include "kernels/cpu/cpu.h"
 
 #if defined(__F16C__)

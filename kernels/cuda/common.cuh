@@ -14,7 +14,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/convert.h"
+#include "base/convert.h"
 #include "kernels/cuda/cuda.h"
 
 /* ---- Launching ----------------------------------------------------------------------------------------------------- */

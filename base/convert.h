@@ -1,7 +1,7 @@
 /* Between FP32 and the 16-bit types, one number at a time, to nearest, ties to even (IEEE 754; BF16 is the upper half of an
  * FP32). NaN stays NaN, subnormals are kept, what is too large becomes infinite. Exact in the widening direction. */
-#ifndef TALLY_KERNELS_CONVERT_H
-#define TALLY_KERNELS_CONVERT_H
+#ifndef TALLY_BASE_CONVERT_H
+#define TALLY_BASE_CONVERT_H
 
 #include "base/host_device.h"
 
