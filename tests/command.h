@@ -255,4 +255,23 @@ static inline double weights_distance(const char *a, const char *b)
     return sqrt(sum);
 }
 
+/* The JSON object that the last command has printed; a new reference. */
+static inline json_t *printed(void)
+{
+    Error e = {0};
+    json_t *object = json_read("out", &e);
+    if (!object)
+        fail_msg("%s", e.text);
+    return object;
+}
+
+/* The number of that name. */
+static inline double number(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_number(value))
+        fail_msg("%s is no number", name);
+    return json_number_value(value);
+}
+
 #endif

@@ -22,23 +22,6 @@ static int make_data(void **state)
     return 0;
 }
 
-/* The JSON object that the last command has printed, a new reference. */
-static json_t *printed(void)
-{
-    Error e = {0};
-    json_t *object = json_read("out", &e);
-    if (!object)
-        fail_msg("%s", e.text);
-    return object;
-}
-
-static double number(const json_t *object, const char *field)
-{
-    json_t *value = json_object_get(object, field);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
-}
-
 static void assert_text(const json_t *object, const char *field, const char *text)
 {
     assert_string_equal(json_string_value(json_object_get(object, field)), text);

@@ -32,7 +32,7 @@ static json_t *plan(const char *flags)
     return object;
 }
 
-static int64_t number(const json_t *object, const char *field)
+static int64_t integer(const json_t *object, const char *field)
 {
     json_t *value = json_object_get(object, field);
     assert_true(json_is_integer(value));
@@ -62,15 +62,15 @@ static void test_plan_is_what_train_takes(void **state)
         json_t *log = log_lines(out_dir), *taken = json_array_get(log, 0);
         static const char *const fields[] = {"persistent_bytes", "step_bytes", "parameters"};
         for (int k = 0; k < 3; k++)
-            if (number(planned, fields[k]) != number(taken, fields[k]))
-                fail_msg("%s: %s: planned %lld, taken %lld", line, fields[k], (long long)number(planned, fields[k]),
-                         (long long)number(taken, fields[k]));
+            if (integer(planned, fields[k]) != integer(taken, fields[k]))
+                fail_msg("%s: %s: planned %lld, taken %lld", line, fields[k], (long long)integer(planned, fields[k]),
+                         (long long)integer(taken, fields[k]));
         json_decref(planned);
         json_decref(log);
     }
     json_t *planned = plan("--resume --out-dir taken-2"); /* that run's flags are in its checkpoint */
     json_t *log = log_lines("taken-2");
-    assert_int_equal(number(planned, "step_bytes"), number(json_array_get(log, 0), "step_bytes"));
+    assert_int_equal(integer(planned, "step_bytes"), integer(json_array_get(log, 0), "step_bytes"));
     json_decref(planned);
     json_decref(log);
 }
@@ -90,25 +90,25 @@ static void test_plan_adds_up(void **state)
             is_kept |= strcmp(name, persistent[i]) == 0;
         *(is_kept ? &kept : &peak) += json_integer_value(value);
     }
-    assert_int_equal(kept + number(p, "alignment_bytes"), number(p, "persistent_bytes"));
-    assert_int_equal(peak, number(json_object_get(p, "peak"), "bytes"));
+    assert_int_equal(kept + integer(p, "alignment_bytes"), integer(p, "persistent_bytes"));
+    assert_int_equal(peak, integer(json_object_get(p, "peak"), "bytes"));
     const char *phase = json_string_value(json_object_get(json_object_get(p, "peak"), "phase"));
     assert_true(strcmp(phase, "forward") == 0 || strcmp(phase, "backward") == 0); /* evaluation and sampling need no more */
-    assert_int_equal(peak + number(p, "packing_bytes"), number(p, "step_bytes"));
-    assert_int_equal(number(p, "persistent_bytes") + number(p, "step_bytes"), number(p, "total_bytes"));
+    assert_int_equal(peak + integer(p, "packing_bytes"), integer(p, "step_bytes"));
+    assert_int_equal(integer(p, "persistent_bytes") + integer(p, "step_bytes"), integer(p, "total_bytes"));
     size_t i;
     json_array_foreach(json_object_get(p, "tensors"), i, tensor)
     {
         bool weights = strcmp(json_string_value(json_object_get(tensor, "category")), "weights") == 0;
         bool logits = strcmp(json_string_value(json_object_get(tensor, "category")), "logits") == 0;
-        by_tensor += weights ? number(tensor, "bytes") : 0;
-        largest_logits = logits && number(tensor, "bytes") > largest_logits ? number(tensor, "bytes") : largest_logits;
-        int64_t end = number(tensor, "offset") + number(tensor, "bytes");
+        by_tensor += weights ? integer(tensor, "bytes") : 0;
+        largest_logits = logits && integer(tensor, "bytes") > largest_logits ? integer(tensor, "bytes") : largest_logits;
+        int64_t end = integer(tensor, "offset") + integer(tensor, "bytes");
         bool kept_one = strcmp(json_string_value(json_object_get(tensor, "arena")), "persistent") == 0;
-        assert_true(end <= number(p, kept_one ? "persistent_bytes" : "step_bytes"));
+        assert_true(end <= integer(p, kept_one ? "persistent_bytes" : "step_bytes"));
     }
-    assert_int_equal(by_tensor, number(categories, "weights"));
-    assert_int_equal(by_tensor, 4 * number(p, "parameters"));
+    assert_int_equal(by_tensor, integer(categories, "weights"));
+    assert_int_equal(by_tensor, 4 * integer(p, "parameters"));
     assert_int_equal(largest_logits, 4 * 512 * 50304); /* FIELD-CASES 41: not the 4 x 8 x 512 x 50257 of all rows at once */
     json_decref(p);
 }
@@ -118,15 +118,15 @@ static void test_padding(void **state)
 {
     (void)state;
     json_t *p = plan("--model gpt2"), *exact = plan("--model gpt2 --vocab-multiple 1");
-    assert_int_equal(number(p, "parameters"), 124475904);
-    assert_int_equal(number(exact, "parameters"), 124439808);
+    assert_int_equal(integer(p, "parameters"), 124475904);
+    assert_int_equal(integer(exact, "parameters"), 124439808);
     json_decref(p);
     json_decref(exact);
     ends(0, "Memory plan: 124.48M parameters", "plan --model gpt2");
     works("train " TINY " --vocab-multiple 64 --max-iters 3 --out-dir padded");
     works("train " TINY " --max-iters 3 --out-dir exact");
     json_t *a = log_lines("padded"), *b = log_lines("exact");
-    assert_int_equal(number(json_array_get(a, 0), "parameters"), number(json_array_get(b, 0), "parameters") + 48 * 32);
+    assert_int_equal(integer(json_array_get(a, 0), "parameters"), integer(json_array_get(b, 0), "parameters") + 48 * 32);
     for (size_t step = 1; step <= 3; step++) /* what is padding has no part in the loss */
         assert_true(fabs(log_number(a, step, "loss") - log_number(b, step, "loss")) < 1e-5);
     json_decref(a);

@@ -16,24 +16,6 @@ static int make_data(void **state)
     return 0;
 }
 
-/* The JSON that the last command printed; a new reference. */
-static json_t *printed(void)
-{
-    Error e = {0};
-    json_t *object = json_read("out", &e);
-    if (!object)
-        fail_msg("%s", e.text);
-    return object;
-}
-
-static double number(const json_t *object, const char *name)
-{
-    const json_t *value = json_object_get(object, name);
-    if (!json_is_number(value))
-        fail_msg("%s is no number", name);
-    return json_number_value(value);
-}
-
 /* ---- JSON ---------------------------------------------------------------------------------------------------------- */
 
 static const char *const categories[] = {"weights", "packed_weights", "master_weights", "gradients",
