@@ -24,4 +24,9 @@ for case in $cases; do
         "$1" golden "tests/golden/$case" --out "$out/$case" --device cuda --precision $precision || failed=1
     done
 done
+# Of the products, some add a bias, some multiply by GELU's derivative, some sum a bias's gradient: cublasLtEpilogue_t.
+SOFTGPU_TRACE=1 "$1" golden tests/golden/g01 --out "$out/traced" --device cuda --precision bf16 >"$out/trace" 2>&1 || failed=1
+for epilogue in 4 192 256; do
+    grep -q "epilogue $epilogue," "$out/trace" || { failed=1 && echo "FAILED: no product with epilogue $epilogue"; }
+done
 exit $failed
