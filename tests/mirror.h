@@ -1,7 +1,7 @@
 /* A GPU for tests that keep their tensors in host memory. Each op is given host tensors: the mirror copies them to the device,
  * where every tensor lies at the same distance from the beginning, runs the op there, and copies them back. So the checks written
- * for the CPU are those of any device. While there is little memory, all of it is copied, so that a write beside a tensor shows as
- * well. The workspace is the device's alone, with whatever it holds.
+ * for the CPU are those of any device. While there is little memory, all of it is copied, so that a write beside a tensor shows
+ * as well. The workspace is the device's alone, with whatever it holds.
  *
  * TALLY_TEST_DEVICE in the environment names the device, as --device does; without it, or with "cpu", nothing is mirrored. */
 #ifndef TALLY_TESTS_MIRROR_H
