@@ -110,8 +110,9 @@ bool data_prepare(const PrepareOptions *o, PrepareResult *r, Error *e)
         return error_usage(e, "--val-fraction is %g; it must be at least 0 and less than 1", o->val_fraction);
     Text text = {0};
     Tokenizer *t = NULL;
-    bool good = text_gather(&text, o, e) && (t = tokenizer_create(o->tokenizer, text.bytes, text.size, e)) &&
-                vocabulary_check(t, e) && dir_make(o->out, e);
+    bool good = text_gather(&text, o, e) && (t = tokenizer_create(o->tokenizer, e)) &&
+                tokenizer_learn(t, text.bytes, text.size, e) && tokenizer_learn_end(t, e) && vocabulary_check(t, e) &&
+                dir_make(o->out, e);
     r->text_bytes = (int64_t)text.size;
     r->vocab_size = t ? tokenizer_vocab_size(t) : 0;
     good = good && parts_write(o, t, &text, r, e) && meta_write(o, t, r, e);
