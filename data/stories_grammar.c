@@ -7,7 +7,7 @@ const StorySymbol stories_grammar[] = {
     {"meeting", 0, {
         {3, "There was <hero:child>. One <time> {hero.she} went to <place>."},
         {2, "One <time> <hero:child> went to <place>."},
-        {2, "^<hero:child> lived near <place> and often went there."},
+        {2, "Near <place> lived <hero:child>, who liked to go there."},
         {2, "It was a <sky:weather> <time>. ^<hero:child> took {hero.hers} {sky.thing} and went out."}}},
     {"event", 0, {
         {4, " ^{hero.she} had a <hue:color> <toy:toy>, but it {toy.lost}. {hero.name} <sad>. <help> <helped> <together>"},
@@ -54,7 +54,7 @@ const StorySymbol stories_grammar[] = {
         {1, "hid the pieces|The owner found them and was sad.|hiding a thing does not mend it"}}},
 
     /* how */
-    {"sad", 0, {{3, "was sad"}, {2, "cried"}, {1, "felt lost"}}},
+    {"sad", 0, {{3, "was sad"}, {2, "cried"}, {1, "felt bad"}}},
     {"kind", 0, {{3, "wanted to help"}, {2, "felt sorry for it"}, {1, "came closer"}}},
     {"help", 0, {
         {3, "Then <friend:child> got the {hue} {toy.name} back {toy.back}."},

@@ -1,4 +1,5 @@
-/* The grammar of the stories, as a table (data/stories_grammar.c). A symbol has ways to be told, each with a weight. In a way's text
+/* The grammar of the stories, as a table (data/stories_grammar.c). A symbol has ways to be told, each with a weight. In a way's
+ * text
  *
  *   <time>         the symbol `time` in one of its ways
  *   <hero:child>   the same, and from here on `hero` stands for the way taken; not the way of another variable of that symbol
