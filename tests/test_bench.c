@@ -48,7 +48,7 @@ static void test_bench(void **state)
     static const struct {
         const char *op;
         int calls;
-    } calls[] = {{"linear_forward", 3 * 8}, {"attention_backward", 3 * 2}, {"gelu_backward", 3 * 2}, {"adamw", 1}};
+    } calls[] = {{"linear_forward", 3 * 8}, {"attention_backward", 3 * 2}, {"linear_gelu_backward", 3 * 2}, {"adamw", 1}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         assert_true(number(json_object_get(ops, calls[i].op), "calls") == calls[i].calls);
     const json_t *adamw = json_object_get(ops, "adamw");
