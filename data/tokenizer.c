@@ -37,15 +37,30 @@ static Tokenizer *tokenizer_if(bool good, Tokenizer *t)
     return NULL;
 }
 
-Tokenizer *tokenizer_create(const char *name, const uint8_t *text, size_t n, Error *e)
+Tokenizer *tokenizer_create(const char *which, Error *e)
 {
-    const TokenizerKind *kind = kind_find(name);
+    const TokenizerKind *kind = kind_find(which);
     if (!kind) {
-        error_usage(e, "no tokenizer is called \"%.100s\": known are %s", name, kinds_known);
+        error_usage(e, "no tokenizer is called \"%.100s\": known are %s", which, kinds_known);
         return NULL;
     }
     Tokenizer *t = tokenizer_new(kind, e);
-    return tokenizer_if(t && kind->learn(t, text, n, e), t);
+    return tokenizer_if(t && kind->create(t, e), t);
+}
+
+bool tokenizer_learns(const Tokenizer *t)
+{
+    return t->kind->learn && t->vocab_size == 0;
+}
+
+bool tokenizer_learn(Tokenizer *t, const uint8_t *text, size_t n, Error *e)
+{
+    return !tokenizer_learns(t) || t->kind->learn(t, text, n, e);
+}
+
+bool tokenizer_learn_end(Tokenizer *t, Error *e)
+{
+    return !tokenizer_learns(t) || t->kind->learn_end(t, e);
 }
 
 void tokenizer_destroy(Tokenizer *t)
@@ -118,7 +133,7 @@ Tokenizer *tokenizer_from_json(const json_t *meta, const char *path, Error *e)
 Tokenizer *tokenizer_load(const char *where, Error *e)
 {
     if (strcmp(where, "byte") == 0)
-        return tokenizer_create("byte", NULL, 0, e);
+        return tokenizer_create(where, e);
     char path[PATH_SIZE];
     struct stat status;
     bool folder = stat(where, &status) == 0 && S_ISDIR(status.st_mode);
@@ -130,11 +145,54 @@ Tokenizer *tokenizer_load(const char *where, Error *e)
     return t;
 }
 
+/* ---- Encoding: by several threads, each with a chunk of the text at a time ------------------------------------------- */
+
+enum { CHUNK = 1 << 18 }; /* bytes, about: many for a thread to have something to do, few enough to share the work evenly */
+
+typedef struct Chunk {
+    size_t begin, end; /* in the text */
+    int64_t count;     /* of its ids, which are put at ids[begin] at first */
+    Error error;
+} Chunk;
+
+size_t tokenizer_cut(const Tokenizer *t, const uint8_t *text, size_t n)
+{
+    return t->kind->cut(text, n);
+}
+
+/* Cuts the text into chunks of at least CHUNK / 2 bytes. What has no place to cut stays in one piece. Returns their number. */
+static size_t chunks_make(const Tokenizer *t, const uint8_t *text, size_t n, Chunk *chunks)
+{
+    size_t used = 0;
+    for (size_t begin = 0, size = 0; begin < n; begin += size) {
+        size_t room = CHUNK;
+        while (room < n - begin && (size = tokenizer_cut(t, text + begin, room)) < room / 2)
+            room *= 2;
+        size = room < n - begin ? size : n - begin;
+        chunks[used++] = (Chunk){.begin = begin, .end = begin + size};
+    }
+    return used;
+}
+
 bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e)
 {
     *count = 0;
     *ids = memory_get(e, n, sizeof **ids, "the token ids of a text");
-    if (*ids && t->kind->encode(t, text, n, *ids, count, e))
+    Chunk *chunks = *ids ? memory_get(e, n / (CHUNK / 2) + 1, sizeof *chunks, "the chunks of a text") : NULL;
+    size_t used = chunks ? chunks_make(t, text, n, chunks) : 0;
+#pragma omp parallel for schedule(dynamic) if (used > 1)
+    for (size_t i = 0; i < used; i++) {
+        Chunk *c = &chunks[i];
+        t->kind->encode(t, text, c->begin, c->end, *ids + c->begin, &c->count, &c->error);
+    }
+    for (size_t i = 0; i < used && !e->set; i++) {
+        memmove(*ids + *count, *ids + chunks[i].begin, (size_t)chunks[i].count * sizeof **ids);
+        *count += chunks[i].count;
+        if (chunks[i].error.set)
+            *e = chunks[i].error;
+    }
+    free(chunks);
+    if (!e->set)
         return true;
     free(*ids);
     *ids = NULL;

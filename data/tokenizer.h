@@ -8,7 +8,9 @@
  * What can be encoded decodes to the same bytes. A kind is a file tokenizer_KIND.c with one TokenizerKind (tokenizer_kind.h).
  *
  * On disk a tokenizer is meta.json: {"tokenizer": "char", "vocab_size": 65, "characters": [10, 32, ...]}; other fields, such as
- * the counts that `tally data prepare` adds, are ignored when it is read. */
+ * the counts that `tally data prepare` adds, are ignored when it is read.
+ *
+ * A tokenizer that has its vocabulary may be used by several threads at a time: encoding changes nothing in it that they see. */
 #ifndef TALLY_DATA_TOKENIZER_H
 #define TALLY_DATA_TOKENIZER_H
 
@@ -20,12 +22,22 @@ struct json_t;
 
 typedef struct Tokenizer Tokenizer;
 
-/* The tokenizer of that kind ("byte" or "char") for text[0 .. n): `char` takes its vocabulary from the text, which may not be
- * empty. NULL after an error (an unknown kind lists the known ones). Free with tokenizer_destroy. */
-Tokenizer *tokenizer_create(const char *kind, const uint8_t *text, size_t n, Error *e);
+/* The tokenizer called `which` on a command line: "byte" or "char". NULL after an error (an unknown name lists the known ones).
+ * Free with tokenizer_destroy. */
+Tokenizer *tokenizer_create(const char *which, Error *e);
 
-/* The tokenizer of a folder with a meta.json, or of a meta.json itself; the plain word "byte" is the byte tokenizer, which needs
- * no file. Everything in the file is checked: types, ranges, order, duplicates, vocab_size. NULL after an error that names the
+/* Has the tokenizer no vocabulary yet, because it takes it from texts (char)? Then it is made so, and till then vocab_size is 0:
+ *
+ *     tokenizer_learn(t, text, n, e)    for each piece of text, in any order, cut anywhere between characters
+ *     tokenizer_learn_end(t, e)         an error when there was no text at all
+ *
+ * Both do nothing when tokenizer_learns is false. One thread at a time. */
+bool tokenizer_learns(const Tokenizer *t);
+bool tokenizer_learn(Tokenizer *t, const uint8_t *text, size_t n, Error *e);
+bool tokenizer_learn_end(Tokenizer *t, Error *e);
+
+/* The tokenizer of a folder with a meta.json, or of a meta.json itself, or one that tokenizer_create knows by name and that need
+ * not learn. Everything in the file is checked: types, ranges, order, duplicates, vocab_size. NULL after an error that names the
  * file and the field. */
 Tokenizer *tokenizer_load(const char *where, Error *e);
 
@@ -44,9 +56,15 @@ const char *tokenizer_kind(const Tokenizer *t);
 /* Number of ids; never more than INT32_MAX. */
 int64_t tokenizer_vocab_size(const Tokenizer *t);
 
-/* Encodes text[0 .. n): *ids is a new array of *count ids (free it). n = 0 gives no ids. false after an error: a character that
- * is not in the vocabulary is named with its code point and its byte offset. */
+/* Encodes text[0 .. n): *ids is a new array of *count ids (free it). n = 0 gives no ids. A long text is encoded by OpenMP's
+ * threads, with the same ids whatever their number. false after an error: a character that is not in the vocabulary is named with
+ * its code point and its byte offset. */
 bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e);
+
+/* Where a text that comes piece by piece can be cut: with text[0 .. n) its beginning, a position p <= n near the end such that
+ * the ids of text[0 .. p) and those of what follows, encoded apart, are the ids of the whole, whatever comes behind n. 0: there
+ * is no such place yet, more of the text is needed (or all of it is here, and needs no cut). */
+size_t tokenizer_cut(const Tokenizer *t, const uint8_t *text, size_t n);
 
 /* The bytes of one id and, in *n, their number: for printing tokens as they come. They belong to the tokenizer. A character of
  * the text may be spread over several pieces (byte). NULL, with *n = 0, when id is outside [0, vocab_size). */

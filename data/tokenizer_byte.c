@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "data/tokenizer_kind.h"
 
-static bool byte_pieces(Tokenizer *t, Error *e)
+static bool byte_create(Tokenizer *t, Error *e)
 {
     if (!tokenizer_make_pieces(t, 256, 256, e))
         return false;
@@ -13,16 +13,10 @@ static bool byte_pieces(Tokenizer *t, Error *e)
     return true;
 }
 
-static bool byte_learn(Tokenizer *t, const uint8_t *text, size_t n, Error *e)
-{
-    (void)text, (void)n;
-    return byte_pieces(t, e);
-}
-
 static bool byte_read(Tokenizer *t, const json_t *meta, Error *e)
 {
     (void)meta;
-    return byte_pieces(t, e);
+    return byte_create(t, e);
 }
 
 static bool byte_write(const Tokenizer *t, json_t *meta, Error *e)
@@ -31,13 +25,20 @@ static bool byte_write(const Tokenizer *t, json_t *meta, Error *e)
     return true;
 }
 
-static bool byte_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t *ids, int64_t *count, Error *e)
+static bool byte_encode(const Tokenizer *t, const uint8_t *text, size_t begin, size_t end, int32_t *ids, int64_t *count, Error *e)
 {
     (void)t, (void)e;
-    for (size_t i = 0; i < n; i++)
-        ids[i] = text[i];
-    *count = (int64_t)n;
+    for (size_t at = begin; at < end; at++)
+        ids[at - begin] = text[at];
+    *count = (int64_t)(end - begin);
     return true;
 }
 
-const TokenizerKind tokenizer_byte = {"byte", byte_learn, byte_read, byte_write, byte_encode};
+static size_t byte_cut(const uint8_t *text, size_t n)
+{
+    (void)text;
+    return n;
+}
+
+const TokenizerKind tokenizer_byte = {
+    .name = "byte", .create = byte_create, .read = byte_read, .write = byte_write, .encode = byte_encode, .cut = byte_cut};

@@ -8,35 +8,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Builds pieces and table from symbols[0 .. kinds), which are valid and strictly ascending. */
-static bool char_pieces(Tokenizer *t, const int32_t *symbols, int64_t kinds, Error *e)
+/* The table over Unicode: id + 1 of a symbol, or 0 when there is none. While the tokenizer learns, 1 for every symbol seen. */
+static bool char_create(Tokenizer *t, Error *e)
 {
-    int32_t *id_plus_1 = t->state = memory_get(e, UTF8_SYMBOLS, sizeof *id_plus_1, "the table of characters"); /* 0: no such */
-    if (!id_plus_1 || !tokenizer_make_pieces(t, kinds, (size_t)kinds * UTF8_MAX_BYTES, e))
-        return false;
-    for (int64_t i = 0; i < kinds; i++) {
-        t->start[i + 1] = t->start[i] + utf8_put(symbols[i], t->bytes + t->start[i]);
-        id_plus_1[symbols[i]] = (int32_t)i + 1;
-    }
-    return true;
+    return (t->state = memory_get(e, UTF8_SYMBOLS, sizeof(int32_t), "the table of characters")) != NULL;
 }
 
 static bool char_learn(Tokenizer *t, const uint8_t *text, size_t n, Error *e)
 {
-    if (n == 0)
-        return error_set(e, "the text is empty: a character tokenizer takes its vocabulary from a text");
-    int32_t *symbols = memory_get(e, UTF8_SYMBOLS, sizeof *symbols, "the characters of the text"), symbol;
-    if (!symbols)
-        return false;
-    for (size_t at = 0; at < n; symbols[symbol] = 1) /* marks which occur ... */
+    (void)e;
+    int32_t *seen = t->state, symbol;
+    for (size_t at = 0; at < n; seen[symbol] = 1)
         at += utf8_next(text + at, n - at, &symbol);
-    int64_t kinds = 0;
-    for (int32_t s = 0; s < UTF8_SYMBOLS; s++) /* ... and gathers them at the front */
-        if (symbols[s])
-            symbols[kinds++] = s;
-    bool good = char_pieces(t, symbols, kinds, e);
-    free(symbols);
-    return good;
+    return true;
+}
+
+/* Numbers the symbols that are marked in the table, and makes their pieces. */
+static bool char_learn_end(Tokenizer *t, Error *e)
+{
+    int32_t *table = t->state, kinds = 0;
+    for (int32_t s = 0; s < UTF8_SYMBOLS; s++)
+        if (table[s])
+            table[s] = ++kinds;
+    if (kinds == 0)
+        return error_set(e, "the text is empty: a character tokenizer takes its vocabulary from a text");
+    if (!tokenizer_make_pieces(t, kinds, (size_t)kinds * UTF8_MAX_BYTES, e))
+        return false;
+    for (int32_t s = 0, i = 0; s < UTF8_SYMBOLS; s++)
+        if (table[s]) {
+            t->start[i + 1] = t->start[i] + utf8_put(s, t->bytes + t->start[i]);
+            i++;
+        }
+    return true;
 }
 
 /* Checks the element `index` of the field "characters" against the one before it, `previous` (-1 at first). */
@@ -53,21 +56,21 @@ static bool char_check(const json_t *value, int64_t index, int64_t previous, Err
 
 static bool char_read(Tokenizer *t, const json_t *meta, Error *e)
 {
-    const json_t *list = json_object_get(meta, "characters");
-    size_t kinds = json_array_size(list);
-    if (kinds == 0)
+    const json_t *list = json_object_get(meta, "characters"), *value;
+    size_t i;
+    json_int_t previous = -1;
+    if (json_array_size(list) == 0)
         return error_set(e, "characters: a character tokenizer needs a list of code points here, at least one");
-    int32_t *symbols = memory_get(e, kinds, sizeof *symbols, "the characters of the vocabulary");
-    bool good = symbols != NULL;
-    for (size_t i = 0; good && i < kinds; i++) {
-        const json_t *value = json_array_get(list, i);
-        good = char_check(value, (int64_t)i, i ? symbols[i - 1] : -1, e);
-        if (good)
-            symbols[i] = (int32_t)json_integer_value(value);
+    if (!char_create(t, e))
+        return false;
+    json_array_foreach(list, i, value)
+    {
+        if (!char_check(value, (int64_t)i, previous, e))
+            return false;
+        previous = json_integer_value(value);
+        ((int32_t *)t->state)[previous] = 1;
     }
-    good = good && char_pieces(t, symbols, (int64_t)kinds, e);
-    free(symbols);
-    return good;
+    return char_learn_end(t, e);
 }
 
 static bool char_write(const Tokenizer *t, json_t *meta, Error *e)
@@ -96,13 +99,13 @@ static bool char_unknown(const Tokenizer *t, const uint8_t *text, size_t at, siz
                      (unsigned)symbol, at, kinds);
 }
 
-static bool char_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t *ids, int64_t *count, Error *e)
+static bool char_encode(const Tokenizer *t, const uint8_t *text, size_t begin, size_t end, int32_t *ids, int64_t *count, Error *e)
 {
     const int32_t *id_plus_1 = t->state;
     int64_t k = 0;
-    for (size_t at = 0; at < n;) {
+    for (size_t at = begin; at < end;) {
         int32_t symbol;
-        size_t length = utf8_next(text + at, n - at, &symbol);
+        size_t length = utf8_next(text + at, end - at, &symbol);
         if (id_plus_1[symbol] == 0)
             return char_unknown(t, text, at, length, symbol, e);
         ids[k++] = id_plus_1[symbol] - 1;
@@ -112,4 +115,25 @@ static bool char_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32
     return true;
 }
 
-const TokenizerKind tokenizer_char = {"char", char_learn, char_read, char_write, char_encode};
+static bool goes_on(uint8_t byte) /* 10xxxxxx: it cannot begin a character */
+{
+    return (byte & 0xC0) == 0x80;
+}
+
+/* A symbol begins at every byte that does not go on, and at one with three before it that do. */
+static size_t char_cut(const uint8_t *text, size_t n)
+{
+    for (size_t p = n; p > 1 && n - p < UTF8_MAX_BYTES;)
+        if (!goes_on(text[--p]))
+            return p;
+    return n > UTF8_MAX_BYTES ? n - 1 : 0;
+}
+
+const TokenizerKind tokenizer_char = {.name = "char",
+                                      .create = char_create,
+                                      .learn = char_learn,
+                                      .learn_end = char_learn_end,
+                                      .read = char_read,
+                                      .write = char_write,
+                                      .encode = char_encode,
+                                      .cut = char_cut};

@@ -8,11 +8,16 @@
  * false. */
 typedef struct TokenizerKind {
     const char *name;
-    bool (*learn)(Tokenizer *t, const uint8_t *text, size_t n, Error *e); /* vocabulary from a text         */
-    bool (*read)(Tokenizer *t, const struct json_t *meta, Error *e);      /* vocabulary from meta.json      */
-    bool (*write)(const Tokenizer *t, struct json_t *meta, Error *e);     /* the kind's fields of meta.json */
-    /* text -> ids; ids has room for n, the most there can be. Sets *count. */
-    bool (*encode)(const Tokenizer *t, const uint8_t *text, size_t n, int32_t *ids, int64_t *count, Error *e);
+    bool (*create)(Tokenizer *t, Error *e); /* vocabulary, or readiness to learn one */
+    /* NULL, both, when there is nothing to learn from a text. */
+    bool (*learn)(Tokenizer *t, const uint8_t *text, size_t n, Error *e);
+    bool (*learn_end)(Tokenizer *t, Error *e);
+    bool (*read)(Tokenizer *t, const struct json_t *meta, Error *e);  /* vocabulary from meta.json      */
+    bool (*write)(const Tokenizer *t, struct json_t *meta, Error *e); /* the kind's fields of meta.json */
+    /* text[begin .. end), which lies between two places to cut -> ids; ids has room for end - begin, the most there can be. Sets
+     * *count. Called by several threads at a time. */
+    bool (*encode)(const Tokenizer *t, const uint8_t *text, size_t begin, size_t end, int32_t *ids, int64_t *count, Error *e);
+    size_t (*cut)(const uint8_t *text, size_t n); /* see tokenizer_cut */
 } TokenizerKind;
 
 struct Tokenizer {

@@ -97,6 +97,32 @@ static void utf8_symbols(void **state)
     assert_int_equal(utf8_offset((const uint8_t *)"h\xC3\xA9\xFFo", 5, 2), 3);
 }
 
+static Tokenizer *tokenizer_learned(const char *which, const void *text, size_t n)
+{
+    Error e = {0};
+    Tokenizer *t = tokenizer_create(which, &e);
+    if (!t || !tokenizer_learn(t, text, n, &e) || !tokenizer_learn_end(t, &e) || tokenizer_learns(t))
+        fail_msg("%s", e.text);
+    return t;
+}
+
+/* The ids of text[0 .. n) encoded in two parts, cut where tokenizer_cut says for its first `known` bytes, are these. */
+static void assert_cut(const Tokenizer *t, const uint8_t *text, size_t n, size_t known, const int32_t *ids, int64_t count)
+{
+    Error e = {0};
+    int32_t *part;
+    int64_t part_count, first = 0;
+    size_t cut = tokenizer_cut(t, text, known);
+    assert_true(cut <= known);
+    for (int half = 0; half < 2; half++, first += part_count) {
+        assert_true(tokenizer_encode(t, text + (half ? cut : 0), half ? n - cut : cut, &part, &part_count, &e));
+        assert_true(first + part_count <= count);
+        assert_memory_equal(part, ids + first, (size_t)part_count * sizeof *ids);
+        free(part);
+    }
+    assert_int_equal(first, count);
+}
+
 static void assert_round_trip(const Tokenizer *t, const uint8_t *text, size_t n)
 {
     Error e = {0};
@@ -111,6 +137,8 @@ static void assert_round_trip(const Tokenizer *t, const uint8_t *text, size_t n)
     }
     assert_int_equal(at, n);
     assert_memory_equal(streamed, text, n);
+    for (int i = 0; i < 10; i++)
+        assert_cut(t, text, n, (size_t)rand() % (n + 1), ids, count);
     free(ids);
 }
 
@@ -128,8 +156,7 @@ static void tokenizers_round_trip(void **state)
             text[i] = (uint8_t)(rand() % 2 ? rand() : spice[(size_t)rand() % (sizeof spice - 1)]);
         for (int k = 0; k < 2; k++) {
             Error e = {0};
-            Tokenizer *t = tokenizer_create(kinds[k], text, n, &e);
-            assert_non_null(t);
+            Tokenizer *t = tokenizer_learned(kinds[k], text, n);
             assert_round_trip(t, text, n);
             json_t *meta = tokenizer_to_json(t, &e);
             assert_true(json_write(path, meta, &e));
@@ -152,10 +179,9 @@ static void char_ids_and_errors(void **state)
     int32_t *ids;
     int64_t count;
     size_t n;
-    Tokenizer *t = tokenizer_create("char",
-                                    (const uint8_t *)"b\xC3\xA9\xFF"
-                                                     "a\n",
-                                    6, &e); /* \n a b U+E9 U+DCFF -> 0 .. 4 */
+    Tokenizer *t = tokenizer_create("char", &e); /* \n a b U+E9 U+DCFF -> 0 .. 4 */
+    assert_true(tokenizer_learns(t) && tokenizer_learn(t, (const uint8_t *)"b\xC3\xA9\xFF", 4, &e));
+    assert_true(tokenizer_learn(t, (const uint8_t *)"a\n", 2, &e) && tokenizer_learn_end(t, &e));
     assert_int_equal(tokenizer_vocab_size(t), 5);
     assert_true(tokenizer_encode(t,
                                  (const uint8_t *)"\xFF"
@@ -180,11 +206,42 @@ static void char_ids_and_errors(void **state)
     tokenizer_destroy(t);
 
     e = (Error){0};
-    assert_null(tokenizer_create("words", (const uint8_t *)"a", 1, &e));
+    assert_null(tokenizer_create("words", &e));
     assert_says(&e, "no tokenizer is called \"words\": known are byte, char");
     e = (Error){0};
-    assert_null(tokenizer_create("char", NULL, 0, &e));
+    t = tokenizer_create("char", &e);
+    assert_false(tokenizer_learn_end(t, &e));
     assert_says(&e, "the text is empty");
+    tokenizer_destroy(t);
+}
+
+/* A text of many chunks, encoded by several threads: the ids are those of one piece, and the error is the first one. */
+static void tokenizer_threads(void **state)
+{
+    (void)state;
+    enum { N = 3 << 20 };
+    static uint8_t text[N];
+    for (size_t i = 0; i < N; i++)
+        text[i] = i % 3 == 0 ? 0xC3 : i % 3 == 1 ? (uint8_t)(0x80 + rand() % 64) : (uint8_t)(rand() % 128);
+    Tokenizer *t = tokenizer_learned("char", text, N);
+    Error e = {0};
+    int32_t *ids;
+    int64_t count, at = 0;
+    assert_true(tokenizer_encode(t, text, N, &ids, &count, &e));
+    assert_int_equal(count, N / 3 * 2);
+    for (size_t i = 0; i < N; i += 3000, at += 2000) {
+        int32_t *part;
+        int64_t part_count;
+        assert_true(tokenizer_encode(t, text + i, i + 3000 < N ? 3000 : N - i, &part, &part_count, &e));
+        assert_memory_equal(part, ids + at, (size_t)part_count * sizeof *part);
+        free(part);
+    }
+    free(ids);
+    text[1000 * 1000 + 1] = text[2 * 1000 * 1000] = 0xFF;
+    assert_false(tokenizer_encode(t, text, N, &ids, &count, &e));
+    assert_says(&e, "byte 0xFF (not UTF-8) at byte offset 1000001 is not");
+    assert_null(ids);
+    tokenizer_destroy(t);
 }
 
 static void meta_is_checked(void **state)
@@ -312,31 +369,37 @@ static void ids_are_checked(void **state)
     free(wide);
 }
 
+/* FIELD-CASES 38: the width follows from the vocabulary. */
 static void written_files_and_their_limits(void **state)
 {
     (void)state;
-    const char *path = in_dir("written.bin");
+    const char *path = in_dir("written.bin"), *temp = in_dir("written.bin.tmp");
     const int32_t ids[] = {0, 65535, 7}, bad[] = {1, 3}, negative[] = {-1};
+    for (int wide = 0; wide < 2; wide++) {
+        Error e = {0};
+        TokenWriter w;
+        assert_true(token_writer_create(&w, path, 65536 + wide, &e) && token_writer_append(&w, ids, 2, &e) &&
+                    token_writer_append(&w, ids + 2, 1, &e) && token_writer_finish(&w, &e));
+        assert_false(file_exists(path));
+        size_t n;
+        uint8_t *bytes = (uint8_t *)read_bytes(temp, &n);
+        const int32_t header[4] = {wide ? 20240801 : 20240520, wide ? 7 : 1, 3, 0};
+        const uint16_t tokens[] = {0, 65535, 7};
+        assert_int_equal(n, 1024 + (wide ? 12 : 6));
+        assert_memory_equal(bytes, header, sizeof header);
+        assert_memory_equal(bytes + 1024, wide ? (const void *)ids : tokens, n - 1024);
+        free(bytes);
+        unlink(temp);
+    }
     Error e = {0};
-    FileWriter w;
-    assert_true(token_file_create(&w, path, ids, 3, 65536, &e) && file_commit(&w, &e));
-    size_t n;
-    uint8_t *bytes = (uint8_t *)read_bytes(path, &n);
-    const int32_t header[4] = {20240520, 1, 3, 0};
-    const uint16_t tokens[] = {0, 65535, 7};
-    assert_int_equal(n, 1024 + 6);
-    assert_memory_equal(bytes, header, sizeof header);
-    assert_memory_equal(bytes + 1024, tokens, sizeof tokens);
-    free(bytes);
-
-    assert_false(token_file_create(&w, path, ids, 3, 65537, &e));
-    assert_says(&e, "a vocabulary of 65537 ids does not fit 16-bit tokens");
-    e = (Error){0};
-    assert_false(token_file_create(&w, path, bad, 2, 3, &e));
+    TokenWriter w;
+    assert_true(token_writer_create(&w, path, 3, &e));
+    assert_false(token_writer_append(&w, bad, 2, &e));
     assert_says(&e, "token 1 is 3, but the vocabulary is 0 .. 2");
-    assert_false(token_file_create(&w, path, negative, 1, 3, &e));
-    assert_false(file_exists(in_dir("written.bin.tmp")));
-    unlink(path);
+    e = (Error){0};
+    assert_false(token_writer_append(&w, negative, 1, &e));
+    file_abandon(&w.file);
+    assert_false(file_exists(temp));
 }
 
 /* Shards of 1, 2, 3, ... tokens of both widths, in a folder whose name is a pattern; token i of the stream is i. */
@@ -442,15 +505,11 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_symbols),
-        cmocka_unit_test(tokenizers_round_trip),
-        cmocka_unit_test(char_ids_and_errors),
-        cmocka_unit_test(meta_is_checked),
-        cmocka_unit_test(token_files_told_apart),
-        cmocka_unit_test(ids_are_checked),
-        cmocka_unit_test(written_files_and_their_limits),
-        cmocka_unit_test(shards_make_one_stream),
-        cmocka_unit_test(offsets_beyond_4_gib),
+        cmocka_unit_test(utf8_symbols),           cmocka_unit_test(tokenizers_round_trip),
+        cmocka_unit_test(char_ids_and_errors),    cmocka_unit_test(tokenizer_threads),
+        cmocka_unit_test(meta_is_checked),        cmocka_unit_test(token_files_told_apart),
+        cmocka_unit_test(ids_are_checked),        cmocka_unit_test(written_files_and_their_limits),
+        cmocka_unit_test(shards_make_one_stream), cmocka_unit_test(offsets_beyond_4_gib),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
