@@ -5,8 +5,8 @@
  * k) * B .. + B - 1. So the windows of a step, and therefore its gradient, depend neither on the number of ranks nor on how they
  * are cut into micro-batches, as long as the product stays; and where training stands is one number, the windows consumed.
  *
- * A thread of the loader's own fills one of two buffers (or three, see `kept`) while the step runs on the other. The caller sees nothing of that:
- * position and results are those of a loader without a thread. */
+ * A thread of the loader's own fills one of two buffers (or three, see `kept`) while the step runs on the other. The caller sees
+ * nothing of that: position and results are those of a loader without a thread. */
 #ifndef TALLY_DATA_LOADER_H
 #define TALLY_DATA_LOADER_H
 
