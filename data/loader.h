@@ -31,8 +31,8 @@ typedef struct LoaderConfig {
     void (*memory_give)(void *p);
 } LoaderConfig;
 
-/* What one rank trains on in one optimizer step. Belongs to the loader and is good until the next loader_next (with `kept`: the one
- * after), loader_seek or loader_destroy. */
+/* What one rank trains on in one optimizer step. Belongs to the loader and is good until the next loader_next (with `kept`: the
+ * one after), loader_seek or loader_destroy. */
 typedef struct StepBatch {
     const int32_t *tokens;  /* [accumulate, B, T] */
     const int32_t *targets; /* [accumulate, B, T]; -1: doesn't count (beyond the end of a short window; rows that do not exist) */
