@@ -111,8 +111,8 @@ bool data_prepare(const PrepareOptions *o, PrepareResult *r, Error *e)
     Text text = {0};
     Tokenizer *t = NULL;
     bool good = text_gather(&text, o, e) && (t = tokenizer_create(o->tokenizer, e)) &&
-                tokenizer_learn(t, text.bytes, text.size, e) && tokenizer_learn_end(t, e) && vocabulary_check(t, e) &&
-                dir_make(o->out, e);
+                (!o->allow_special || tokenizer_allow_special(t, e)) && tokenizer_learn(t, text.bytes, text.size, e) &&
+                tokenizer_learn_end(t, e) && vocabulary_check(t, e) && dir_make(o->out, e);
     r->text_bytes = (int64_t)text.size;
     r->vocab_size = t ? tokenizer_vocab_size(t) : 0;
     good = good && parts_write(o, t, &text, r, e) && meta_write(o, t, r, e);

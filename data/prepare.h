@@ -11,7 +11,8 @@
 typedef struct PrepareOptions {
     char **files; /* [count] texts, taken as one in this order; "-" is standard input */
     int count;
-    const char *tokenizer; /* "byte" or "char"                            */
+    const char *tokenizer; /* "byte", "char" or "gpt2:DIR"                */
+    bool allow_special;    /* tokenizer_allow_special                     */
     const char *out;       /* the folder; made when it doesn't exist      */
     double val_fraction;   /* of the characters, rounded up; 0 <= it < 1  */
 } PrepareOptions;

@@ -37,7 +37,10 @@ static void parse(const struct argp *argp, int argc, char **argv, void *input)
 
 static const struct argp_option data_options[] = {
     {"tokenizer", 't', "KIND", 0,
-     "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte", 0},
+     "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; gpt2:DIR: "
+     "GPT-2's, with vocab.json and merges.txt, or tokenizer.json, in DIR",
+     0},
+    {"allow-special", 's', NULL, 0, "Text such as <|endoftext|> becomes the special token of that name", 0},
     {"out", 'o', "DIR", 0, "Where to write; made when it doesn't exist", 0},
     {"val-fraction", 'f', "FRACTION", 0, "How much of the text, its end, is kept for validation (default 0.1; 0: nothing)", 0},
     {0}};
@@ -49,6 +52,9 @@ static error_t data_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 't':
         o->tokenizer = arg;
+        return 0;
+    case 's':
+        o->allow_special = true;
         return 0;
     case 'o':
         o->out = arg;
@@ -114,15 +120,26 @@ int data_main(int argc, char **argv)
 
 /* ---- tally tokenize, tally detokenize ---- */
 
+typedef struct FilterOptions {
+    const char *tokenizer;
+    bool allow_special;
+} FilterOptions;
+
+/* Without the first, those of detokenize: in ids there is nothing to allow. */
 static const struct argp_option tokenizer_options[] = {
-    {"tokenizer", 't', "WHICH", 0, "byte, or the folder or meta.json that `tally data prepare` or training has written", 0}, {0}};
+    {"allow-special", 's', NULL, 0, "Text such as <|endoftext|> becomes the special token of that name", 0},
+    {"tokenizer", 't', "WHICH", 0,
+     "byte, gpt2:DIR (GPT-2's files), or the folder or meta.json that `tally data prepare` or training has written", 0},
+    {0}};
 
 static error_t tokenizer_option(int key, char *arg, struct argp_state *state)
 {
-    const char **where = state->input;
+    FilterOptions *o = state->input;
     if (key == 't')
-        *where = arg;
-    else if (key == ARGP_KEY_END && !*where)
+        o->tokenizer = arg;
+    else if (key == 's')
+        o->allow_special = true;
+    else if (key == ARGP_KEY_END && !o->tokenizer)
         argp_error(state, "--tokenizer is needed");
     else if (key != ARGP_KEY_END)
         return ARGP_ERR_UNKNOWN;
@@ -171,12 +188,12 @@ static void print_pieces(const Tokenizer *t, const Text *text, Error *e)
 
 static int filter_main(const struct argp *argp, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *))
 {
-    const char *where = NULL;
-    parse(argp, argc, argv, &where);
+    FilterOptions o = {0};
+    parse(argp, argc, argv, &o);
     Error e = {0};
     Text text = {0};
-    Tokenizer *t = tokenizer_load(where, &e);
-    if (t && text_append(&text, "-", &e))
+    Tokenizer *t = tokenizer_load(o.tokenizer, &e);
+    if (t && (!o.allow_special || tokenizer_allow_special(t, &e)) && text_append(&text, "-", &e))
         print(t, &text, &e);
     text_free(&text);
     tokenizer_destroy(t);
@@ -199,7 +216,7 @@ int tokenize_main(int argc, char **argv)
 int detokenize_main(int argc, char **argv)
 {
     static const struct argp argp = {
-        tokenizer_options,
+        tokenizer_options + 1,
         tokenizer_option,
         "--tokenizer WHICH < IDS > TEXT",
         "Reads decimal token ids on standard input, separated by any white space, and prints the bytes they stand for.",
