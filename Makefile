@@ -29,16 +29,20 @@ ISA_FLAGS_plain :=
 ISA_FLAGS_v3    := -march=x86-64-v3 -mtune=haswell
 ISA_FLAGS_v4    := -march=x86-64-v4 -mprefer-vector-width=512
 
-# nvcc, when it is found, adds the cuda device: machine code for CUDA_ARCHS, and PTX that the driver of a newer GPU translates.
+# nvcc, when it is found, adds the cuda device: machine code for CUDA_ARCHS (`all`: of every GPU from sm_75 on that tally is meant
+# for and this nvcc knows), and PTX for CUDA_PTX, which the driver of a newer GPU translates.
 # `make NVCC=` builds without it. Sanitized builds are without: the sanitizers do not know the driver's memory. What ptxas says of
 # each kernel is kept for tests/registers.sh.
 NVCC       ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS ?= 80
+CUDA_PTX   ?= 80
 CUDA_HOME  := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC)))))
 CUDA       := $(if $(SANITIZE),,$(CUDA_HOME))
+KNOWN      := $(if $(filter all,$(CUDA_ARCHS)),$(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code)))
+SASS       := $(if $(filter all,$(CUDA_ARCHS)),$(filter 75 80 86 90 120,$(KNOWN)),$(CUDA_ARCHS))
 NVCC_FLAGS := -std=c++17 -O3 -lineinfo -I. -Xptxas -v -Xcompiler -Wall,-Wno-unknown-pragmas,-fno-exceptions \
-              $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-              -gencode arch=compute_80,code=compute_80
+              $(foreach arch,$(SASS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+              -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX)
 CUDA_LIBS  := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcudart -lstdc++ -ldl)
 LDLIBS     += $(CUDA_LIBS)
 

@@ -19,9 +19,8 @@ static const char *file_kind(mode_t mode)
     return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-/* Opens a regular file; its size in *size. Returns the descriptor, or -1 after recording an error.
- * O_NONBLOCK: the open of a FIFO without a writer would wait for ever. */
-static int file_open(const char *path, size_t *size, Error *e)
+/* O_NONBLOCK: the open of a FIFO without a writer would wait for ever. */
+int file_open(const char *path, size_t *size, Error *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
@@ -155,28 +154,49 @@ bool file_create(FileWriter *w, const char *path, Error *e)
     return w->fd >= 0 || error_set(e, "%s: cannot create: %s", w->temp, strerror(errno));
 }
 
-bool file_append(FileWriter *w, const void *bytes, size_t n, Error *e)
+/* offset < 0: behind what is there. */
+static bool write_all(FileWriter *w, int64_t offset, const void *bytes, size_t n, Error *e)
 {
     const char *p = bytes;
     while (n > 0) {
-        ssize_t done = fault_due(w->fd, p, n) ? -1 : write(w->fd, p, n);
+        ssize_t done = fault_due(w->fd, p, n) ? -1 : offset < 0 ? write(w->fd, p, n) : pwrite(w->fd, p, n, offset);
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
             return error_set(e, "%s: cannot write: %s", w->temp, done ? strerror(errno) : "no progress");
         p += done;
         n -= (size_t)done;
+        offset += offset < 0 ? 0 : done;
     }
     return true;
 }
 
-bool file_commit(FileWriter *w, Error *e)
+bool file_append(FileWriter *w, const void *bytes, size_t n, Error *e)
+{
+    return write_all(w, -1, bytes, n, e);
+}
+
+bool file_write_at(FileWriter *w, int64_t offset, const void *bytes, size_t n, Error *e)
+{
+    return write_all(w, offset, bytes, n, e);
+}
+
+bool file_finish(FileWriter *w, Error *e)
 {
     bool ok = sync_descriptor(w->fd) || error_set(e, "%s: cannot flush to disk: %s", w->temp, strerror(errno));
     if (close(w->fd) != 0 && ok)
         ok = error_set(e, "%s: cannot close: %s", w->temp, strerror(errno));
     w->fd = -1;
-    if (ok && file_rename(w->temp, w->path, e))
+    if (!ok)
+        unlink(w->temp);
+    return ok;
+}
+
+bool file_commit(FileWriter *w, Error *e)
+{
+    if (!file_finish(w, e))
+        return false;
+    if (file_rename(w->temp, w->path, e))
         return true;
     unlink(w->temp); /* after a rename there is nothing of that name */
     return false;

@@ -14,7 +14,13 @@
 
 #include "base/error.h"
 
+#include <stdint.h>
+
 enum { PATH_SIZE = 4096 }; /* bytes of a path, its final NUL included */
+
+/* Opens the regular file `path` for reading (a link to one is fine; folders, FIFOs and devices are refused by name); its size in
+ * *size. Returns the descriptor, or -1 after recording an error. */
+int file_open(const char *path, size_t *size, Error *e);
 
 /* A file's bytes. data is never NULL: an empty file has size 0. */
 typedef struct FileMap {
@@ -22,8 +28,7 @@ typedef struct FileMap {
     size_t size;
 } FileMap;
 
-/* Maps the regular file `path` (a link to one is fine). Folders, FIFOs and devices are refused by name. On error *m is
- * a valid empty map. */
+/* Maps the file that file_open opens. On error *m is a valid empty map. */
 bool file_map(FileMap *m, const char *path, Error *e);
 
 /* Gives the mapping back and leaves an empty one. */
@@ -52,6 +57,12 @@ bool file_create(FileWriter *w, const char *path, Error *e);
 
 /* Appends n bytes: all of them, or false with path and cause. */
 bool file_append(FileWriter *w, const void *bytes, size_t n, Error *e);
+
+/* Replaces n bytes from byte `offset` >= 0 on, which have been appended before. */
+bool file_write_at(FileWriter *w, int64_t offset, const void *bytes, size_t n, Error *e);
+
+/* Makes the file durable under its temporary name, and leaves it there. */
+bool file_finish(FileWriter *w, Error *e);
 
 /* Makes the file durable under its final name. On failure the temporary file is removed and the old one is as it was
  * (but if only the last fsync, that of the folder, failed: then the new one is in place and not known to be durable). */

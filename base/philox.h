@@ -23,7 +23,8 @@ typedef enum RandomPurpose {
     RANDOM_EPOCH_OFFSET,       /* where the first window of an epoch starts; step = epoch            */
     RANDOM_EVALUATION,         /* which windows an evaluation reads                                  */
     RANDOM_SAMPLE,             /* which token is drawn when sampling                                 */
-    RANDOM_ROUNDING            /* stochastic rounding                                                */
+    RANDOM_ROUNDING,           /* stochastic rounding                                                */
+    RANDOM_STORY               /* the choices of a story; step = its number                          */
 } RandomPurpose;
 
 typedef struct Philox {

@@ -7,6 +7,9 @@
 
 #include <stdint.h>
 
+/* A folder with a file of this name holds parts of two data sets, and is refused. */
+#define TOKENS_UNFINISHED "unfinished"
+
 typedef struct TokenStream {
     struct Shard *shard; /* [shards] */
     int shards;

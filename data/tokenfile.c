@@ -101,40 +101,57 @@ bool token_file_read(const TokenFile *f, int64_t first, int64_t count, int64_t v
 
 /* ---- Writing ---- */
 
-static bool append_header(FileWriter *w, int64_t count, Error *e)
+static const struct Format *format_for(int64_t vocab_size)
 {
-    uint32_t header[HEADER_WORDS] = {htole32((uint32_t)formats[0].magic), htole32((uint32_t)formats[0].version),
-                                     htole32((uint32_t)count)};
-    return count > INT32_MAX || file_append(w, header, sizeof header, e);
+    return &formats[vocab_size > TOKEN_FILE_NARROW];
 }
 
-static bool append_tokens(FileWriter *w, const int32_t *ids, int64_t count, int64_t vocab_size, Error *e)
+static bool header_write(TokenWriter *w, bool again, Error *e)
 {
-    uint16_t part[32768];
-    int64_t filled = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || ids[i] >= vocab_size)
-            return error_set(e, "%s: token %" PRId64 " is %d, but the vocabulary is 0 .. %" PRId64, w->path, i, ids[i],
-                             vocab_size - 1);
-        part[filled++] = htole16((uint16_t)ids[i]);
-        if (filled == 32768 || i + 1 == count) {
-            if (!file_append(w, part, (size_t)filled * 2, e))
+    const struct Format *f = format_for(w->vocab_size);
+    uint32_t header[HEADER_WORDS] = {htole32((uint32_t)f->magic), htole32((uint32_t)f->version), htole32((uint32_t)w->count)};
+    return again ? file_write_at(&w->file, 0, header, sizeof header, e) : file_append(&w->file, header, sizeof header, e);
+}
+
+bool token_writer_create(TokenWriter *w, const char *path, int64_t vocab_size, Error *e)
+{
+    w->vocab_size = vocab_size;
+    w->count = 0;
+    if (!file_create(&w->file, path, e))
+        return false;
+    if (header_write(w, false, e))
+        return true;
+    file_abandon(&w->file);
+    return false;
+}
+
+bool token_writer_append(TokenWriter *w, const int32_t *ids, int64_t n, Error *e)
+{
+    enum { PART = 16384 };
+    uint8_t part[4 * PART];
+    const size_t width = (size_t)format_for(w->vocab_size)->width;
+    size_t filled = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= w->vocab_size)
+            return error_set(e, "%s: token %" PRId64 " is %d, but the vocabulary is 0 .. %" PRId64, w->file.path, w->count + i,
+                             ids[i], w->vocab_size - 1);
+        uint32_t id = htole32((uint32_t)ids[i]); /* its low bytes come first */
+        memcpy(part + filled, &id, width);
+        filled += width;
+        if (filled == width * PART || i + 1 == n) {
+            if (!file_append(&w->file, part, filled, e))
                 return false;
             filled = 0;
         }
     }
+    w->count += n;
     return true;
 }
 
-bool token_file_create(FileWriter *w, const char *path, const int32_t *ids, int64_t count, int64_t vocab_size, Error *e)
+bool token_writer_finish(TokenWriter *w, Error *e)
 {
-    if (vocab_size > TOKEN_FILE_MAX_VOCAB)
-        return error_set(e, "%s: a vocabulary of %" PRId64 " ids does not fit 16-bit tokens, which can tell %d apart", path,
-                         vocab_size, TOKEN_FILE_MAX_VOCAB);
-    if (!file_create(w, path, e))
-        return false;
-    if (append_header(w, count, e) && append_tokens(w, ids, count, vocab_size, e))
-        return true;
-    file_abandon(w);
+    if (header_write(w, true, e))
+        return file_finish(&w->file, e);
+    file_abandon(&w->file);
     return false;
 }

@@ -14,7 +14,10 @@
 
 #include <stdint.h>
 
-enum { TOKEN_FILE_MAX_VOCAB = 65536 }; /* what 16 bits can hold */
+enum {
+    TOKEN_FILE_NARROW = 65536,         /* ids that 16 bits can tell apart */
+    TOKEN_FILE_MAX_TOKENS = INT32_MAX, /* that a header can count         */
+};
 
 /* One file's tokens. */
 typedef struct TokenFile {
@@ -34,9 +37,20 @@ bool token_file_parse(TokenFile *f, const uint8_t *bytes, size_t n, const char *
 bool token_file_read(const TokenFile *f, int64_t first, int64_t count, int64_t vocab_size, int32_t *out, const char *name,
                      Error *e);
 
-/* Starts a token file at `path` and appends ids[0 .. count), each in [0, vocab_size), vocab_size at most TOKEN_FILE_MAX_VOCAB.
- * The header is llm.c's; more tokens than its int32 can count go into a headerless file. After true, file_commit(w) or
- * file_abandon(w) must follow; after false nothing is left of it. */
-bool token_file_create(FileWriter *w, const char *path, const int32_t *ids, int64_t count, int64_t vocab_size, Error *e);
+/* A token file being written, in llm.c's format of the width that the vocabulary needs. */
+typedef struct TokenWriter {
+    FileWriter file;
+    int64_t vocab_size, count; /* count: tokens so far, at most TOKEN_FILE_MAX_TOKENS */
+} TokenWriter;
+
+/* Starts a token file at `path`. After true, token_writer_finish or file_abandon(&w->file) must follow. */
+bool token_writer_create(TokenWriter *w, const char *path, int64_t vocab_size, Error *e);
+
+/* Appends ids[0 .. n), each in [0, vocab_size), at most TOKEN_FILE_MAX_TOKENS in all. false after an error. */
+bool token_writer_append(TokenWriter *w, const int32_t *ids, int64_t n, Error *e);
+
+/* Puts the count into the header, and makes the file durable under its temporary name (file_finish), from which file_rename
+ * brings it to where it belongs. After false nothing is left of it. */
+bool token_writer_finish(TokenWriter *w, Error *e);
 
 #endif

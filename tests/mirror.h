@@ -1,6 +1,7 @@
-/* A GPU for tests that keep their tensors in host memory. Each op is given host tensors: the mirror copies all of the tests'
- * memory to the device, where every tensor lies at the same distance from the beginning, runs the op there, and copies all of it
- * back. So the checks written for the CPU are those of any device. The workspace is the device's alone, with whatever it holds.
+/* A GPU for tests that keep their tensors in host memory. Each op is given host tensors: the mirror copies them to the device,
+ * where every tensor lies at the same distance from the beginning, runs the op there, and copies them back. So the checks written
+ * for the CPU are those of any device. While there is little memory, all of it is copied, so that a write beside a tensor shows
+ * as well. The workspace is the device's alone, with whatever it holds.
  *
  * TALLY_TEST_DEVICE in the environment names the device, as --device does; without it, or with "cpu", nothing is mirrored. */
 #ifndef TALLY_TESTS_MIRROR_H
@@ -12,14 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIRROR_BYTES = 256 << 20, MIRROR_WORKSPACE = 128 << 20 };
+enum { MIRROR_BYTES = 512 << 20, MIRROR_WORKSPACE = 128 << 20, MIRROR_WHOLE = 8 << 20, MIRROR_TENSORS = 16 };
 
 static struct {
     const Device *real;
     Target target;
     char *host, *device, *workspace; /* MIRROR_BYTES of each of the first two */
-    StepState *state;                /* the device's */
+    StepState *state;                /* the first of the host's memory: of tests without a model */
     size_t used;                     /* bytes of the tests' tensors */
+    int arenas;                      /* of models, that have not been given back */
+    Tensor tensor[MIRROR_TENSORS];   /* of the present op, in host memory */
+    int tensors;
 } mirror;
 
 static inline bool mirror_wanted(void)
@@ -38,38 +42,58 @@ static inline void *mirror_memory(size_t bytes)
     return memset(mirror.host + begin, 0, size);
 }
 
-/* The tensor where it lies on the device. */
-static inline Tensor on_device(Tensor t)
+/* All tensors are gone. */
+static inline void mirror_clear(void)
 {
-    if (t.data)
-        t.data = mirror.device + ((char *)t.data - mirror.host);
-    return t;
+    mirror.used = 0;
+    mirror.state = mirror_memory(sizeof *mirror.state);
 }
 
-/* Copies between the host's and the device's memory, all of it and the step's state. */
-static inline void mirror_copy(Ctx *device, StepState *state, bool in)
+/* Copies a tensor between the host's and the device's memory. */
+static inline Tensor mirror_copy(Ctx *device, Tensor t, bool in)
 {
-    Tensor all = tensor_1d(mirror.device, DTYPE_I32, (int64_t)(mirror.used / 4));
-    Tensor step = tensor_1d(mirror.state, DTYPE_I32, sizeof(StepState) / 4);
-    if (in) {
-        mirror.real->copy_in(device, all, mirror.host);
-        mirror.real->copy_in(device, step, state);
-    } else {
-        mirror.real->copy_out(device, mirror.host, all);
-        mirror.real->copy_out(device, state, step);
-        mirror.real->synchronize(device);
-    }
+    Tensor there = t;
+    there.data = mirror.device + ((char *)t.data - mirror.host);
+    if (in)
+        mirror.real->copy_in(device, there, t.data);
+    else
+        mirror.real->copy_out(device, t.data, there);
+    return there;
 }
 
-/* The context of the op on the device: the same but for where things lie. */
-static inline Ctx mirror_begin(Ctx *c)
+/* One of the present op's tensors, brought to the device: as it lies there. */
+static inline Tensor on_device(Ctx *device, Tensor t)
+{
+    if (!t.data)
+        return t;
+    mirror.tensor[mirror.tensors++] = t;
+    return mirror_copy(device, t, true);
+}
+
+/* The context of an op on the device, the same but for where things lie. The step's state is a copy, which mirror_end brings to
+ * the test, or a model's tensor. */
+static inline Ctx mirror_begin(const Ctx *c)
 {
     Ctx device = *c;
     device.device = mirror.real;
-    device.state = mirror.state;
     device.workspace = mirror.workspace;
-    mirror_copy(&device, c->state, true);
+    mirror.tensors = 0;
+    if (mirror.arenas == 0)
+        *mirror.state = *c->state;
+    Tensor state = tensor_1d(mirror.arenas ? c->state : mirror.state, DTYPE_I32, sizeof(StepState) / 4);
+    device.state = on_device(&device, state).data;
+    if (mirror.used <= MIRROR_WHOLE)
+        on_device(&device, tensor_1d(mirror.host, DTYPE_I32, (int64_t)(mirror.used / 4)));
     return device;
+}
+
+static inline void mirror_end(Ctx *device, StepState *state)
+{
+    while (mirror.tensors > 0)
+        mirror_copy(device, mirror.tensor[--mirror.tensors], false);
+    mirror.real->synchronize(device);
+    if (mirror.arenas == 0)
+        *state = *mirror.state;
 }
 
 /* ---- The ops -------------------------------------------------------------------------------------------------------- */
@@ -79,9 +103,9 @@ static inline Ctx mirror_begin(Ctx *c)
     {                                                                                                                            \
         Ctx d = mirror_begin(c);                                                                                                 \
         mirror.real->op(&d, __VA_ARGS__);                                                                                        \
-        mirror_copy(&d, c->state, false);                                                                                        \
+        mirror_end(&d, c->state);                                                                                                \
     }
-#define ON(t) on_device(t)
+#define ON(t) on_device(&d, t)
 
 MIRROR(copy_in, (Ctx * c, Tensor to, const void *from), ON(to), from)
 MIRROR(zero, (Ctx * c, Tensor t), ON(t))
@@ -121,11 +145,10 @@ MIRROR(grad_norm, (Ctx * c, Tensor grads, float clip, const AdamW *adam), ON(gra
 MIRROR(adamw, (Ctx * c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam), ON(w), ON(master), ON(g),
        ON(m), ON(v), adam)
 
-/* To a host address that may lie among the tensors: after these have come back. */
+/* The tensors are in host memory. */
 static void mirror_copy_out(Ctx *c, void *to, Tensor from)
 {
-    Ctx d = mirror_begin(c);
-    mirror_copy(&d, c->state, false);
+    (void)c;
     memmove(to, from.data, tensor_bytes(from));
 }
 
@@ -134,13 +157,16 @@ static void *mirror_take(size_t bytes, const char *what, Error *e)
     void *p = mirror_memory(bytes);
     if (!p)
         error_set(e, "the mirror has no %zu bytes for %s", bytes, what);
+    mirror.arenas += p != NULL;
     return p;
 }
 
+/* Memory is free again when the last arena has been given back. */
 static void mirror_give(void *p, size_t bytes)
 {
-    (void)p;
     (void)bytes;
+    if (p && --mirror.arenas == 0)
+        mirror_clear();
 }
 
 static void mirror_synchronize(Ctx *c)
@@ -148,9 +174,8 @@ static void mirror_synchronize(Ctx *c)
     (void)c;
 }
 
-/* The device that the environment names, seen through the mirror; all tensors of an earlier test are gone. NULL with a message.
- */
-static inline const Device *mirror_open(Target *target, Error *e)
+/* The device that the environment names, seen through the mirror. NULL with a message. */
+static inline const Device *mirror_device(Target *target, Error *e)
 {
     static const Device device = {.name = "mirror",
                                   .memory_take = mirror_take,
@@ -164,13 +189,21 @@ static inline const Device *mirror_open(Target *target, Error *e)
         mirror.real = device_open(getenv("TALLY_TEST_DEVICE"), 1, &mirror.target, e);
         mirror.host = aligned_alloc(256, MIRROR_BYTES);
         if (!mirror.real || !mirror.host || !(mirror.device = mirror.real->memory_take(MIRROR_BYTES, "the mirror", e)) ||
-            !(mirror.workspace = mirror.real->memory_take(MIRROR_WORKSPACE, "the mirror's workspace", e)) ||
-            !(mirror.state = mirror.real->memory_take(sizeof(StepState), "the mirror's state", e)))
+            !(mirror.workspace = mirror.real->memory_take(MIRROR_WORKSPACE, "the mirror's workspace", e)))
             return NULL;
+        mirror_clear();
     }
-    mirror.used = 0;
     *target = mirror.target;
     return &device;
+}
+
+/* The same; all tensors of an earlier test are gone. */
+static inline const Device *mirror_open(Target *target, Error *e)
+{
+    const Device *device = mirror_device(target, e);
+    if (device)
+        mirror_clear();
+    return device;
 }
 
 #endif

@@ -1,9 +1,11 @@
-/* For tests of the model: random configurations, a model on the CPU with random weights and a random batch. Include after cmocka.
- */
+/* For tests of the model: random configurations, a model with random weights and a random batch. It is on the CPU, or on the GPU
+ * that TALLY_TEST_DEVICE names, seen through the mirror (mirror.h): its tensors are in host memory in any case. Include after
+ * cmocka. */
 #ifndef TALLY_TESTS_MODEL_RIG_H
 #define TALLY_TESTS_MODEL_RIG_H
 
 #include "model/model.h"
+#include "tests/mirror.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -100,11 +102,20 @@ typedef struct Rig {
     int64_t counted;
 } Rig;
 
+/* The device of the tests; its target in *target. */
+static inline const Device *rig_device(Target *target, int threads)
+{
+    Error e = {0};
+    const Device *device = mirror_wanted() ? mirror_device(target, &e) : cpu_device(target, threads, &e);
+    if (!device)
+        fail_msg("%s", e.text);
+    return device;
+}
+
 static inline Target rig_target(int threads)
 {
     Target target;
-    Error e = {0};
-    assert_non_null(cpu_device(&target, threads, &e));
+    rig_device(&target, threads);
     return target;
 }
 
@@ -153,7 +164,7 @@ static inline void rig_start(Rig *r, uint64_t seed)
     Target target;
     r->tokens = malloc((size_t)N * sizeof *r->tokens);
     r->targets = malloc((size_t)N * sizeof *r->targets);
-    if (!model_allocate(&r->m, cpu_device(&target, r->m.ctx.target.threads, &r->e), &r->e))
+    if (!model_allocate(&r->m, rig_device(&target, r->m.ctx.target.threads), &r->e))
         fail_msg("%s", r->e.text);
     rig_draws = seed << 32;
     rig_weights(r);

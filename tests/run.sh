@@ -2,6 +2,8 @@
 # Runs the tests and counts them.
 #
 #   tests/run.sh LEVEL BUILD      LEVEL: check, test or test-long; BUILD: the folder that make has filled
+#   tests/run.sh device BUILD --device NAME      what every device must pass, on one of them: cpu, cuda or cuda:N. `build/tests
+#                                                --device NAME` does this. Without a GPU, cuda is the one made of software
 #
 # check      every unit test program BUILD/tests/test_*, those of the software GPU and of ops on it, and the scripts tests/*.sh
 #            with QUICK=1
@@ -22,7 +24,14 @@ case $level in
 check) export QUICK=1 limit=240 ;;
 test) limit=900 ;;
 test-long) export LONG=1 limit=0 FUZZ_SECONDS=${FUZZ_SECONDS:-3600} ;;
+device)
+    limit=0 device=${4:-}
+    [ "${3:-}${device:+ NAME}" = '--device NAME' ] || { echo 'usage: build/tests --device cpu|cuda|cuda:N' >&2 && exit 2; }
+    ;;
+*) echo "tests/run.sh: no level '$level'" >&2 && exit 2 ;;
 esac
+# The tests of ops and of the model are those of any device: TALLY_TEST_DEVICE names it.
+ops='test_ops test_ops_golden test_ops_update test_precision_ops test_attention_types' models='test_model test_recompute test_precision'
 
 # count NAME PASSED FAILED SKIPPED SECONDS: adds them up, and shows what went wrong or was left out.
 count()
@@ -106,6 +115,26 @@ fuzz()
     fi
 }
 
+# finish: the last line, and the exit code.
+finish()
+{
+    echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
+    [ $failed = 0 ]
+    exit
+}
+
+if [ "$level" = device ]; then
+    export TALLY_TEST_DEVICE=$device
+    . tests/device_find.sh
+    [ -z "${LD_LIBRARY_PATH:-}" ] || echo 'There is no GPU here: these tests run on the one made of software (tests/softgpu).'
+    for name in $ops $models; do
+        program "$build/tests/$name" "$name, $device"
+    done
+    script tests/device_golden.sh
+    script tests/device_train.sh
+    finish
+fi
+
 for test in tests/test_*.c; do
     name=$(basename "$test" .c)
     program "$build/tests/$name" "$name"
@@ -114,20 +143,21 @@ for test in tests/softgpu/test_*.c; do
     name=$(basename "$test" .c)
     softgpu "$build/softgpu/tests/$name" "softgpu: $name"
 done
-# The tests of ops are those of any device. On a GPU: with every check, and with warps in other orders.
-for name in test_ops test_ops_golden test_ops_update test_precision_ops test_attention_types; do
+# On the software GPU: with every check, and ops with warps in other orders.
+for name in $ops $models; do
     if [ "$level" = check ]; then
         softgpu "$build/tests/$name" "$name, cuda" TALLY_TEST_DEVICE=cuda
         continue
     fi
     softgpu "$build/tests/$name" "$name, cuda, checked" TALLY_TEST_DEVICE=cuda SOFTGPU_CHECK=1 SOFTGPU_RACE=1
+    case " $models " in *" $name "*) continue ;; esac
     for order in reverse random; do
         softgpu "$build/tests/$name" "$name, cuda, $order" TALLY_TEST_DEVICE=cuda "SOFTGPU_ORDER=$order" SOFTGPU_SEED=1
     done
 done
 softgpu "$build/tests/test_ops" "test_ops, cuda, plain products" TALLY_TEST_DEVICE=cuda TALLY_GEMM=plain
 for test in tests/*.sh; do
-    [ "$test" = tests/run.sh ] || script "$test"
+    case $test in tests/run.sh | tests/device_find.sh) ;; *) script "$test" ;; esac
 done
 if [ "$level" != check ]; then
     sanitized=$build/sanitize-address-undefined
@@ -141,6 +171,4 @@ if [ "$level" != check ]; then
         fuzz "${name#fuzz_}"
     done
 fi
-
-echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
-[ $failed = 0 ]
+finish

@@ -369,31 +369,37 @@ static void ids_are_checked(void **state)
     free(wide);
 }
 
+/* FIELD-CASES 38: the width follows from the vocabulary. */
 static void written_files_and_their_limits(void **state)
 {
     (void)state;
-    const char *path = in_dir("written.bin");
+    const char *path = in_dir("written.bin"), *temp = in_dir("written.bin.tmp");
     const int32_t ids[] = {0, 65535, 7}, bad[] = {1, 3}, negative[] = {-1};
+    for (int wide = 0; wide < 2; wide++) {
+        Error e = {0};
+        TokenWriter w;
+        assert_true(token_writer_create(&w, path, 65536 + wide, &e) && token_writer_append(&w, ids, 2, &e) &&
+                    token_writer_append(&w, ids + 2, 1, &e) && token_writer_finish(&w, &e));
+        assert_false(file_exists(path));
+        size_t n;
+        uint8_t *bytes = (uint8_t *)read_bytes(temp, &n);
+        const int32_t header[4] = {wide ? 20240801 : 20240520, wide ? 7 : 1, 3, 0};
+        const uint16_t tokens[] = {0, 65535, 7};
+        assert_int_equal(n, 1024 + (wide ? 12 : 6));
+        assert_memory_equal(bytes, header, sizeof header);
+        assert_memory_equal(bytes + 1024, wide ? (const void *)ids : tokens, n - 1024);
+        free(bytes);
+        unlink(temp);
+    }
     Error e = {0};
-    FileWriter w;
-    assert_true(token_file_create(&w, path, ids, 3, 65536, &e) && file_commit(&w, &e));
-    size_t n;
-    uint8_t *bytes = (uint8_t *)read_bytes(path, &n);
-    const int32_t header[4] = {20240520, 1, 3, 0};
-    const uint16_t tokens[] = {0, 65535, 7};
-    assert_int_equal(n, 1024 + 6);
-    assert_memory_equal(bytes, header, sizeof header);
-    assert_memory_equal(bytes + 1024, tokens, sizeof tokens);
-    free(bytes);
-
-    assert_false(token_file_create(&w, path, ids, 3, 65537, &e));
-    assert_says(&e, "a vocabulary of 65537 ids does not fit 16-bit tokens");
-    e = (Error){0};
-    assert_false(token_file_create(&w, path, bad, 2, 3, &e));
+    TokenWriter w;
+    assert_true(token_writer_create(&w, path, 3, &e));
+    assert_false(token_writer_append(&w, bad, 2, &e));
     assert_says(&e, "token 1 is 3, but the vocabulary is 0 .. 2");
-    assert_false(token_file_create(&w, path, negative, 1, 3, &e));
-    assert_false(file_exists(in_dir("written.bin.tmp")));
-    unlink(path);
+    e = (Error){0};
+    assert_false(token_writer_append(&w, negative, 1, &e));
+    file_abandon(&w.file);
+    assert_false(file_exists(temp));
 }
 
 /* Shards of 1, 2, 3, ... tokens of both widths, in a folder whose name is a pattern; token i of the stream is i. */

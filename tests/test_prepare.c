@@ -56,8 +56,7 @@ static Output run(int (*command)(int, char **), const char *name, const char *li
     Output o = {0};
     Error e = {0};
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    o.code = WEXITSTATUS(status);
+    o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     assert_true(file_read_all("stdout", SIZE_MAX, &o.out, &o.out_size, &e));
     assert_true(file_read_all("stderr", SIZE_MAX, &o.err, &o.err_size, &e));
     return o;
@@ -145,27 +144,33 @@ static void prepare_refuses(void **state)
     write_bytes("nothing", "", 0);
     mkfifo("fifo", 0666);
     data_ends("prepare text --out x --val-fraction 1", "", 2, "",
-              "tally data: --val-fraction is 1; it must be at least 0 and less than 1");
+              "tally data prepare: --val-fraction is 1; it must be at least 0 and less than 1");
     data_ends("prepare text --out x --val-fraction -0.1", "", 2, "", "--val-fraction is -0.1");
     data_ends("prepare text --out x --val-fraction nan", "", 2, "", "--val-fraction is nan");
     data_ends("prepare text --out x --val-fraction 1e", "", 2, "", "--val-fraction is \"1e\", which is not a number");
     data_ends("prepare text --out x --tokenizer words", "", 2, "", "no tokenizer is called \"words\"");
-    data_ends("prepare text", "", 2, "", "tally data: --out DIR is needed");
-    data_ends("prepare --out x", "", 2, "", "needs at least one text file");
+    data_ends("prepare text", "", 2, "", "tally data prepare: --out DIR is needed");
+    data_ends("prepare --out x", "", 2, "", "needs at least one text");
     data_ends("mend text --out x", "", 2, "", "\"mend\" is not known");
     data_ends("prepare text --out x --frobnicate", "", 2, "", "unrecognized option");
-    data_ends("prepare nothing - --out x", "", 1, "", "tally data: there is no text: the input is empty (2 files)");
-    data_ends("prepare absent --out x", "", 1, "", "tally data: absent: cannot open");
-    data_ends("prepare . --out x", "", 1, "", "tally data: .: is a folder");
-    data_ends("prepare fifo --out x", "", 1, "", "tally data: fifo: is a FIFO");
+    data_ends("prepare nothing - --out x", "", 1, "", "tally data prepare: there is no text: the input is empty");
+    data_ends("prepare absent --out x", "", 1, "", "tally data prepare: absent: cannot open");
+    data_ends("prepare /dev/null --out x", "", 1, "", "tally data prepare: /dev/null: is a device");
+    data_ends("prepare no*such --out x", "", 1, "", "no*such: no such file, and as a pattern it matches none");
+    data_ends("prepare text --out x --shard-tokens 1", "", 2, "", "--shard-tokens is \"1\"; a whole number of at least 2");
+    data_ends("prepare text --out x --shard-tokens 2147483648", "", 2, "", "a file's header can count 2147483647");
+    data_ends("prepare text --out x --separator ab", "", 2, "", "--separator is 2 tokens of the char tokenizer; one is needed");
+    data_ends("prepare text --out x --threads no", "", 2, "", "--threads is \"no\"");
+    data_ends("prepare - - --out x", "", 2, "", "standard input, -, can be read once only");
+    data_ends("prepare fifo --out x", "", 1, "", "tally data prepare: fifo: is a FIFO");
     data_ends("prepare - --out x", "a", 1, "", "train.bin would hold 0 tokens, and at least 2 are needed");
     data_ends("prepare - --out x", "abc", 1, "", "val.bin would hold 1 token, and");
     data_ends("prepare text --out nothing", "", 1, "", "nothing: ");
     assert_false(file_exists("x/train.bin") || file_exists("x/train.bin.tmp") || file_exists("x/meta.json"));
 }
 
-/* 65,537 kinds of characters, U+10000 and up: no 16-bit tokens for them. One fewer is fine. */
-static void prepare_vocabulary_limit(void **state)
+/* FIELD-CASES 38. 65,537 kinds of characters, U+10000 and up, do not go into 16 bits; one fewer does. */
+static void prepare_vocabulary_decides_width(void **state)
 {
     (void)state;
     uint8_t *text = malloc(4 * 65537);
@@ -174,47 +179,80 @@ static void prepare_vocabulary_limit(void **state)
                         (uint8_t)(0x80 | ((0x10000 + i) >> 6 & 63)), (uint8_t)(0x80 | (i & 63))};
         memcpy(text + 4 * i, c, 4);
     }
-    Output o = run(data_main, "tally data", "prepare - --out wide", text, 4 * 65537);
-    assert_int_equal(o.code, 1);
-    assert_non_null(strstr(o.err, "65537 kinds of characters, more than the 65536"));
-    output_free(&o);
-    o = run(data_main, "tally data", "prepare - --out wide", text, 4 * 65536);
-    assert_int_equal(o.code, 0);
-    assert_int_equal(meta_number("wide/meta.json", "vocab_size"), 65536);
-    output_free(&o);
+    for (int kinds = 65536; kinds <= 65537; kinds++) {
+        Output o = run(data_main, "tally data", "prepare - --out wide --val-fraction 0", text, 4 * (size_t)kinds);
+        Error e = {0};
+        TokenStream s;
+        size_t size;
+        assert_int_equal(o.code, 0);
+        assert_int_equal(meta_number("wide/meta.json", "vocab_size"), kinds);
+        int fd = file_open("wide/train.bin", &size, &e);
+        assert_int_equal(size, 1024 + (kinds > 65536 ? 4 : 2) * kinds);
+        close(fd);
+        assert_true(token_stream_open(&s, "wide", "train", &e));
+        int32_t *ids = malloc((size_t)kinds * sizeof *ids);
+        assert_true(token_stream_read(&s, 0, kinds, kinds, ids, &e));
+        for (int i = 0; i < kinds; i++)
+            assert_int_equal(ids[i], i);
+        free(ids);
+        token_stream_close(&s);
+        output_free(&o);
+    }
     free(text);
 }
 
-/* The disk fills up at every write, flush and rename in turn: the command fails, and never does a new meta.json lie beside old
- * tokens or an old one beside new tokens. */
-static void prepare_on_a_full_disk(void **state)
+/* What a data set has to be after a run that may have failed: the old one (18 + 2 tokens, a file each), the new one (shards of 4,
+ * 3 and 2 tokens, and 2), or refused. Returns whether it is the new one. */
+static bool old_or_new_or_refused(void)
+{
+    TokenStream train = {0}, val = {0};
+    Error e = {0};
+    bool new = false;
+    if (file_exists("full/unfinished")) {
+        assert_false(token_stream_open(&train, "full", "train", &e));
+        assert_non_null(strstr(e.text, "full/unfinished: says that `tally data prepare` was interrupted there: run it again"));
+    } else {
+        assert_true(token_stream_open(&train, "full", "train", &e) && token_stream_open(&val, "full", "val", &e));
+        assert_int_equal(meta_number("full/meta.json", "train_tokens"), train.count);
+        assert_int_equal(meta_number("full/meta.json", "val_tokens"), val.count);
+        assert_true(train.count == 18 || train.count == 10);
+        new = train.count == 10;
+        assert_int_equal(train.shards, new ? 3 : 1);
+    }
+    token_stream_close(&train);
+    token_stream_close(&val);
+    return new;
+}
+
+/* The disk fills up, or the process is killed, at every write, flush and rename in turn. */
+static void prepare_is_interrupted(void **state)
 {
     (void)state;
+    static const char *const faults[] = {"TALLY_FAULT_WRITE", "TALLY_FAULT_KILL"};
     write_bytes("text", "hello, world", 12);
-    int code = 1, call = 1;
-    for (; code != 0 && call < 40; call++) {
-        char number[16];
-        snprintf(number, sizeof number, "%d", call);
-        data_ends("prepare - --tokenizer byte --out full", "01234567890123456789", 0, "", NULL); /* 18 + 2 */
-        setenv("TALLY_FAULT_WRITE", number, 1);
-        Output o = run(data_main, "tally data", "prepare text --out full", "", 0); /* 10 + 2 */
-        unsetenv("TALLY_FAULT_WRITE");
-        code = o.code;
-        assert_int_equal(code == 0, o.err_size == 0);
-        output_free(&o);
-        TokenStream train, val;
-        Error e = {0};
-        assert_true(token_stream_open(&train, "full", "train", &e) && token_stream_open(&val, "full", "val", &e));
-        assert_true(train.count == 10 || (train.count == 18 && code != 0));
-        if (file_exists("full/meta.json")) { /* it describes what lies beside it */
-            assert_int_equal(meta_number("full/meta.json", "train_tokens"), train.count);
-            assert_int_equal(meta_number("full/meta.json", "text_bytes"), train.count == 10 ? 12 : 20);
+    for (int kind = 0; kind < 2; kind++) {
+        int code = 1, call = 1, refused = 0, old = 0;
+        for (; code != 0 && call < 60; call++) {
+            char number[16];
+            snprintf(number, sizeof number, "%d", call);
+            data_ends("prepare - --tokenizer byte --out full", "01234567890123456789", 0, "", NULL); /* 18 + 2 */
+            setenv(faults[kind], number, 1);
+            Output o = run(data_main, "tally data", "prepare text --out full --shard-tokens 4", "", 0); /* 10 + 2 */
+            unsetenv(faults[kind]);
+            code = o.code;
+            assert_true(kind == 1 || (code == 0) == (o.err_size == 0));
+            output_free(&o);
+            bool new = old_or_new_or_refused();
+            assert_true(new || code != 0);
+            refused += file_exists("full/unfinished");
+            old += !new && !file_exists("full/unfinished");
+            bool left = file_exists("full/train_000001.bin.tmp") || file_exists("full/val_000000.bin.tmp");
+            assert_true(!left || kind == 1); /* who is killed cannot clean up, but the next run does */
         }
-        token_stream_close(&train);
-        token_stream_close(&val);
-        assert_false(file_exists("full/train.bin.tmp") || file_exists("full/val.bin.tmp") || file_exists("full/meta.json.tmp"));
+        assert_in_range(call, 10, 59); /* it did fail on the way, and did end */
+        assert_true(refused > 0 && old > 0);
     }
-    assert_in_range(call, 6, 39); /* it did fail on the way, and did end */
+    assert_false(file_exists("full/train_000001.bin.tmp") || file_exists("full/train.bin"));
 }
 
 /* Runs a filter on n bytes of input; wants code and, exactly, `out` or a part of the message. */
@@ -305,8 +343,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dashes_and_underscores), cmocka_unit_test(prepare_writes_a_data_set),
-        cmocka_unit_test(prepare_refuses),        cmocka_unit_test(prepare_vocabulary_limit),
-        cmocka_unit_test(prepare_on_a_full_disk), cmocka_unit_test(tokenize_and_detokenize),
+        cmocka_unit_test(prepare_refuses),        cmocka_unit_test(prepare_vocabulary_decides_width),
+        cmocka_unit_test(prepare_is_interrupted), cmocka_unit_test(tokenize_and_detokenize),
         cmocka_unit_test(tinyshakespeare),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -334,11 +334,21 @@ static void test_help(void **state)
     (void)state;
     static const struct {
         const char *command, *flag;
-    } helps[] = {{"data", "--val-fraction"}, {"tokenize", "--tokenizer"}, {"detokenize", "--tokenizer"},
-                 {"train", "--grad-clip"},   {"train", "--warmup-iters"}, {"plan", "--mem-cap"},
-                 {"plan", "--json"},         {"sample", "--top-p"},       {"bench", "--max-iters"},
-                 {"bench", "--json"},        {"golden", "--out"},         {"", "train a GPT"},
-                 {"train", "--resume"},      {"train", "(s+1)/W"}};
+    } helps[] = {{"data prepare", "--val-fraction"},
+                 {"data stories", "--bytes"},
+                 {"tokenize", "--tokenizer"},
+                 {"detokenize", "--tokenizer"},
+                 {"train", "--grad-clip"},
+                 {"train", "--warmup-iters"},
+                 {"plan", "--mem-cap"},
+                 {"plan", "--json"},
+                 {"sample", "--top-p"},
+                 {"bench", "--max-iters"},
+                 {"bench", "--json"},
+                 {"golden", "--out"},
+                 {"", "train a GPT"},
+                 {"train", "--resume"},
+                 {"train", "(s+1)/W"}};
     for (size_t i = 0; i < sizeof helps / sizeof *helps; i++) {
         const Output *o = ends(0, helps[i].flag, "%s --help", helps[i].command);
         assert_int_equal(o->err[0], 0);

@@ -179,8 +179,9 @@ bool bytes_parse(const char *text, double *bytes)
         return false;
     const char *unit = *end ? strchr(units, *end) : NULL;
     if (unit) {
-        value *= pow(1024, (double)(unit - units + 1));
-        end++;
+        bool decimal = end[1] == 'B';
+        value *= pow(decimal ? 1000 : 1024, (double)(unit - units + 1));
+        end += decimal ? 2 : 1;
         if (end[0] == 'i' && end[1] == 'B')
             end += 2;
     } else if (*end == 'B') {

@@ -26,13 +26,14 @@ typedef struct Backward {
 
 /* One thread's scratch. */
 typedef struct Scratch {
-    float *queries, *queries_t;   /* Q [BLOCK, stride], Q' [hd, BLOCK]                    */
-    float *grads, *grads_t;       /* dO [BLOCK, stride], dO' [hd, BLOCK]                  */
-    float *dq, *staging;          /* dQ sqrt(hd) [BLOCK, stride]                          */
-    float *tile, *grad_tile;      /* S', then (P o Z)'; dP', then dS': [BLOCK, BLOCK]     */
-    float *lse, *inverse, *delta; /* lse, 1 / sum_j exp(S_ij - lse_i), D: [BLOCK]         */
-    uint32_t *bits;               /* [RANDOM_ROWS, BLOCK]                                 */
-    float *dk, *dv;               /* the slot: dK sqrt(hd), dV of one head [rows, stride] */
+    float *queries, *queries_t; /* Q [BLOCK, stride], Q' [hd, BLOCK]                    */
+    float *grads, *grads_t;     /* dO [BLOCK, stride], dO' [hd, BLOCK]                  */
+    float *dq, *staging;        /* dQ sqrt(hd) [BLOCK, stride]                          */
+    float *tile, *grad_tile;    /* S', then (P o Z)'; dP', then dS': [BLOCK, BLOCK]     */
+    float *far, *lse;           /* P is exp((q k' - far) / sqrt(hd) - lse) inverse,     */
+    float *inverse, *delta;     /* with far 0 and inverse 1 but for huge scores; D      */
+    uint32_t *bits;             /* [RANDOM_ROWS, BLOCK]                                 */
+    float *dk, *dv;             /* the slot: dK sqrt(hd), dV of one head [rows, stride] */
     HeadKeys kv;
 } Scratch;
 
@@ -47,7 +48,8 @@ static Scratch scratch_at(float *p, int64_t T, int64_t hd)
                  .staging = p + 5 * rows};
     w.tile = p + 6 * rows;
     w.grad_tile = w.tile + BLOCK * BLOCK;
-    w.lse = w.grad_tile + BLOCK * BLOCK;
+    w.far = w.grad_tile + BLOCK * BLOCK;
+    w.lse = w.far + BLOCK;
     w.inverse = w.lse + BLOCK;
     w.delta = w.inverse + BLOCK;
     w.bits = (uint32_t *)(w.delta + BLOCK);
@@ -57,6 +59,12 @@ static Scratch scratch_at(float *p, int64_t T, int64_t hd)
     return w;
 }
 
+/* exp((q k' - far) / sqrt(hd) - lse) for queries i to i + VECTOR - 1 and the key whose row of the tile begins at `at`. */
+ALWAYS_INLINE Vec probability(const Backward *f, const Scratch *w, int64_t at, int64_t i)
+{
+    return vec_exp((vec_load(w->tile + at + i) - vec_load(w->far + i)) * f->scale - vec_load(w->lse + i));
+}
+
 /* Scores to probabilities, and with them dP to dS, in place, for one tile. */
 ALWAYS_INLINE void gradient_tile(const Backward *f, Scratch *w, int64_t nk, int64_t nq, bool diagonal)
 {
@@ -64,9 +72,9 @@ ALWAYS_INLINE void gradient_tile(const Backward *f, Scratch *w, int64_t nk, int6
         int64_t visible = keys_visible(i, nk, diagonal);
         if (diagonal)
             mask_future(w->tile, i, nk);
-        Vec lse = vec_load(w->lse + i), inverse = vec_load(w->inverse + i), delta = vec_load(w->delta + i);
+        Vec inverse = vec_load(w->inverse + i), delta = vec_load(w->delta + i);
         for (int64_t at = i; at < visible * BLOCK; at += BLOCK) {
-            Vec p = vec_exp(vec_load(w->tile + at) * f->scale - lse) * inverse, dp = vec_load(w->grad_tile + at);
+            Vec p = probability(f, w, at - i, i) * inverse, dp = vec_load(w->grad_tile + at);
             Vec factor = f->drop.active ? dropout_factor(&f->drop, w->bits + at) : vec_all(1.0f);
             vec_store(w->tile + at, p * factor);
             vec_store(w->grad_tile + at, p * (dp * factor - delta));
@@ -74,10 +82,14 @@ ALWAYS_INLINE void gradient_tile(const Backward *f, Scratch *w, int64_t nk, int6
     }
 }
 
-/* A float holds an lse of 1000 to 3e-5 only, and exp(S - lse) would be off by as much. Where lse is large enough to matter,
- * the sum of the remade probabilities, which should be 1, puts them right. first: number of the block's first query. */
+/* A float holds an lse of 1000 to 3e-5 only, and exp(S - lse) would be off by as much. Where lse is large enough to matter, it is
+ * subtracted before the scale, exactly, and the sum of the remade probabilities, which should be 1, puts them right. first:
+ * number of the block's first query. */
 ALWAYS_INLINE void probabilities_normalize(const Backward *f, Scratch *w, int64_t first, int64_t nq, int64_t hd)
 {
+    for (int64_t i = 0; i < BLOCK; i++)
+        w->far[i] = w->lse[i] / f->scale;
+    memset(w->lse, 0, BLOCK * sizeof(float));
     memset(w->inverse, 0, BLOCK * sizeof(float));
     for (int64_t key = 0; key <= first; key += BLOCK) {
         int64_t nk = min_of(BLOCK, f->s.T - key);
@@ -87,9 +99,9 @@ ALWAYS_INLINE void probabilities_normalize(const Backward *f, Scratch *w, int64_
             int64_t visible = keys_visible(i, nk, diagonal);
             if (diagonal)
                 mask_future(w->tile, i, nk);
-            Vec lse = vec_load(w->lse + i), sum = vec_load(w->inverse + i);
+            Vec sum = vec_load(w->inverse + i);
             for (int64_t j = 0; j < visible; j++)
-                sum += vec_exp(vec_load(w->tile + j * BLOCK + i) * f->scale - lse);
+                sum += probability(f, w, j * BLOCK, i);
             vec_store(w->inverse + i, sum);
         }
     }
@@ -118,6 +130,7 @@ ALWAYS_INLINE bool queries_load(const Backward *f, Scratch *w, int64_t query, in
     bool large = false;
     for (int64_t i = 0; i < BLOCK; i++) {
         w->lse[i] = i < nq && lse[i] != -INFINITY ? lse[i] : 0.0f;
+        w->far[i] = 0.0f;
         w->inverse[i] = 1.0f;
         large |= fabsf(w->lse[i]) > 32.0f;
     }

@@ -70,10 +70,10 @@ ALWAYS_INLINE int64_t forward_floats(int64_t T, int64_t hd)
     return BLOCK * (2 * head_stride(hd) + BLOCK + 3 + RANDOM_ROWS) + 2 * head_floats(T, hd);
 }
 
-/* Backward: Q, Q', dO, dO', dQ, staging; two tiles; three numbers per query; random words; K, V, dK, dV of one head. */
+/* Backward: Q, Q', dO, dO', dQ, staging; two tiles; four numbers per query; random words; K, V, dK, dV of one head. */
 ALWAYS_INLINE int64_t backward_floats(int64_t T, int64_t hd)
 {
-    return BLOCK * (6 * head_stride(hd) + 2 * BLOCK + 3 + RANDOM_ROWS) + 4 * head_floats(T, hd);
+    return BLOCK * (6 * head_stride(hd) + 2 * BLOCK + 4 + RANDOM_ROWS) + 4 * head_floats(T, hd);
 }
 
 /* ---- Which thread does what ------------------------------------------------------------------------------------------

@@ -1,20 +1,16 @@
 #!/usr/bin/env bash
-# tally train --device cuda on the software GPU (tests/softgpu/README.md): twenty steps as on the CPU; the same bits at every
-# recompute level, in any order of warps and blocks, and after resuming; in settings that have every pair of a precision, a level,
-# an accumulation and dropout or none.
+# tally train on a device: twenty steps as on the CPU; the same bits at every recompute level, in any order of a software GPU's
+# warps and blocks, and after resuming; in settings that have every pair of a precision, a level, an accumulation and dropout or
+# none.
 #
-#   tests/gpu_train.sh TALLY          TALLY: the binary, with softgpu/ beside it; without that it exits with 77, "skipped".
-#                                     QUICK=1: the twenty steps only
+#   tests/device_train.sh TALLY          the device: TALLY_TEST_DEVICE, cuda by default; see tests/device_find.sh
+#                                        QUICK=1: the twenty steps only
 set -u
-tally=$(realpath "$1") gpu=$(dirname "$(realpath "$1")")/softgpu text=$(realpath README.md)
-if [ ! -e "$gpu/libcudart.so.13" ]; then
-    echo 'SKIPPED: there is no software GPU here; it needs nvcc 13'
-    exit 77
-fi
+. tests/device_find.sh
+tally=$(realpath "$1") text=$(realpath README.md)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cd "$out" || exit 1
-export LD_LIBRARY_PATH=$gpu OMP_WAIT_POLICY=passive
 failed=0
 
 # train DIR FLAG...: a small model, whose sizes are multiples of nothing: 33 channels, 3 heads of 11, 35 positions.
@@ -41,17 +37,18 @@ numbers()
 "$tally" data prepare "$text" --out data >/dev/null || exit 1
 
 train cpu --device cpu --dropout 0.1 --max-iters 20
-train cuda --device cuda --dropout 0.1 --max-iters 20
-paste -d' ' <(numbers cpu) <(numbers cuda) | awk '
+train other --device "$device" --dropout 0.1 --max-iters 20
+paste -d' ' <(numbers cpu) <(numbers other) | awk '
     { for (i = 1; i <= 2; i++) { error = $i / $(i + 2) - 1; if (error < 0) error = -error; if (error > worst) worst = error } }
-    END { print NR " steps on cpu and cuda: they differ by at most " worst; exit NR != 20 || worst > 1e-4 }' || failed=1
+    END { print NR " steps on the CPU and on the device: they differ by at most " worst + 0; exit NR != 20 || worst > 1e-4 }' || failed=1
 
 [ -n "${QUICK:-}" ] && exit $failed
 
 for setting in 'fp32 1 0' 'fp32 3 0.2' 'tf32 1 0.2' 'tf32 3 0' 'bf16 1 0' 'bf16 3 0.2' 'fp16 1 0.2' 'fp16 3 0'; do
     read -r precision accumulation dropout <<<"$setting"
+    case " $precisions " in *" $precision "*) ;; *) continue ;; esac
     run="$precision-$accumulation-$dropout"
-    flags="--device cuda --precision $precision --gradient-accumulation-steps $accumulation --dropout $dropout"
+    flags="--device $device --precision $precision --gradient-accumulation-steps $accumulation --dropout $dropout"
     order=0
     for level in none norm attention block; do
         # shellcheck disable=SC2086 # the flags are words
