@@ -41,7 +41,7 @@ typedef struct TrainOptions {
 
     /* What happens when. */
     int64_t grad_stats, eval_interval, eval_iters, log_interval, sample_interval, sample_tokens, checkpoint_interval, keep;
-    bool overfit;
+    bool overfit, tune;
 } TrainOptions;
 
 TrainOptions train_options_default(void);

@@ -67,7 +67,8 @@ typedef struct Trainer {
 /* The first parts of trainer_open, which `tally plan` and `tally bench` use as well. The options in *t are the defaults;
  * trainer_close must follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings
  * describe: with --fit it changes them first, to what fits into t->room, which the caller may have filled in, like t->card; else
- * it is this machine's memory, or its GPU's. A GPU that nobody asked for by name and that the plan does not fit leaves it to the CPU. */
+ * it is this machine's memory, or its GPU's. A GPU that nobody asked for by name and that the plan does not fit leaves it to the
+ * CPU. */
 bool trainer_settings(Trainer *t, int argc, char **argv, Error *e);
 bool trainer_plan(Trainer *t, Error *e);
 

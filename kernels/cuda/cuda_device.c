@@ -123,6 +123,9 @@ static const Device device = {.name = "cuda",
                               .record_end = cuda_record_end,
                               .replay = cuda_replay,
                               .record_free = cuda_record_free,
+                              .tune = cuda_tune,
+                              .tuning_write = cuda_tuning_write,
+                              .tuning_read = cuda_tuning_read,
 #define X(op) .op = cuda_##op,
                               TALLY_OPS(X)
 #undef X
