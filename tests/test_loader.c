@@ -115,7 +115,7 @@ static void order_is_pinned(void **state)
     static const int64_t epochs[3] = {0, 1, 1ll << 33};
     Error e = {0};
     WindowOrder o;
-    assert_true(window_order_init(&o, 105, 10, 1337, &e));
+    assert_true(window_order_init(&o, 105, 10, 1337, NULL, &e));
     assert_int_equal(o.windows, 11);
     for (int i = 0; i < 3; i++)
         for (int g = 0; g < 11; g++) {
@@ -136,7 +136,7 @@ static void every_window_once_every_target_sometime(void **state)
             Error e = {0};
             WindowOrder o;
             bool ever[70][10] = {{false}}; /* target, how many tokens before it its window has */
-            assert_true(window_order_init(&o, n, T, 7, &e));
+            assert_true(window_order_init(&o, n, T, 7, NULL, &e));
             for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
                 int used[70] = {0}, unused = 0, shorter = 0;
                 for (int64_t g = 0; g < o.windows; g++) {
@@ -175,7 +175,7 @@ static void large_permutations(void **state)
         WindowOrder o;
         char *seen = calloc((size_t)counts[i], 1);
         int64_t fixed = 0;
-        assert_true(window_order_init(&o, counts[i] + 1, 1, 42, &e));
+        assert_true(window_order_init(&o, counts[i] + 1, 1, 42, NULL, &e));
         for (int64_t g = 0; g < counts[i]; g++) {
             int64_t start = window_order_window(&o, g).start;
             assert_in_range(start, 0, counts[i] - 1);
@@ -188,7 +188,7 @@ static void large_permutations(void **state)
     /* 2^40 windows of 1024 tokens: no table, no overflow */
     Error e = {0};
     WindowOrder o;
-    assert_true(window_order_init(&o, (1ll << 50) + 5, 1024, 1, &e));
+    assert_true(window_order_init(&o, (1ll << 50) + 5, 1024, 1, NULL, &e));
     assert_int_equal(o.windows, (1ll << 40) + 1);
     for (int64_t g = (1ll << 41) - 5; g < (1ll << 41) + 5; g++)
         assert_in_range(window_order_window(&o, g).start, 0, (1ll << 50) + 3);
@@ -203,7 +203,7 @@ static void small_permutations_are_uniform(void **state)
     WindowOrder o;
     int seen[27] = {0};
     double chi_square = 0;
-    assert_true(window_order_init(&o, 4, 1, 1, &e));
+    assert_true(window_order_init(&o, 4, 1, 1, NULL, &e));
     for (int64_t epoch = 0; epoch < EPOCHS; epoch++)
         seen[9 * window_order_window(&o, 3 * epoch).start + 3 * window_order_window(&o, 3 * epoch + 1).start +
              window_order_window(&o, 3 * epoch + 2).start]++;
@@ -249,11 +249,11 @@ static void impossible_settings(void **state)
 {
     (void)state;
     static const LoaderConfig cases[] = {
-        {V, 0, 4, 1, 0, 1, 0, 0},         {V, 1, 0, 1, 0, 1, 0, 0},
-        {V, 1, 4, 0, 0, 1, 0, 0},         {V, 1, 4, 1, 1, 1, 0, 0},
-        {V, 1, 4, 1, -1, 1, 0, 0},        {V, 1, 4, 1, 0, 1, -1, 0},
-        {V, 1, 4, 1, 0, 1, INT64_MAX, 0}, {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0},
-        {0, 1, 4, 1, 0, 1, 0, 0},
+        {V, 0, 4, 1, 0, 1, 0, 0, NULL, 0},         {V, 1, 0, 1, 0, 1, 0, 0, NULL, 0},
+        {V, 1, 4, 0, 0, 1, 0, 0, NULL, 0},         {V, 1, 4, 1, 1, 1, 0, 0, NULL, 0},
+        {V, 1, 4, 1, -1, 1, 0, 0, NULL, 0},        {V, 1, 4, 1, 0, 1, -1, 0, NULL, 0},
+        {V, 1, 4, 1, 0, 1, INT64_MAX, 0, NULL, 0}, {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0, NULL, 0},
+        {0, 1, 4, 1, 0, 1, 0, 0, NULL, 0},
     };
     TokenStream s = stream_make(50, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -438,7 +438,7 @@ static void whole_split_counts_each_target_once(void **state)
         TokenStream s = stream_make(n, 9);
         for (int T = 1; T <= n + 2; T += 1 + T / 4)
             for (int B = 1; B <= 5; B += 2) {
-                EvaluationData d = {&s, V, B, T, 0, 1};
+                EvaluationData d = {&s, V, B, T, 0, 1, NULL};
                 Error e = {0};
                 int seen[50] = {0}, total = 0;
                 int32_t *tokens = calloc((size_t)(B * T), 4), *targets = calloc((size_t)(B * T), 4);
@@ -472,7 +472,7 @@ static void random_evaluation(void **state)
     (void)state;
     enum { N = 200, T = 8, B = 3, K = 50 };
     TokenStream s = stream_make(N, 33);
-    EvaluationData d = {&s, V, B, T, K, 11}, narrow = {&s, V, 1, T, K * B, 11};
+    EvaluationData d = {&s, V, B, T, K, 11, NULL}, narrow = {&s, V, 1, T, K * B, 11, NULL};
     Error e = {0};
     int32_t tokens[B * T], targets[B * T], alone[T], alone_targets[T], other[B * T], other_targets[B * T];
     int64_t counted;
@@ -508,7 +508,7 @@ static void evaluation_of_too_little(void **state)
     (void)state;
     enum { T = 8 };
     TokenStream s = stream_make(1, 10);
-    EvaluationData d = {&s, V, 1, T, 0, 0};
+    EvaluationData d = {&s, V, 1, T, 0, 0, NULL};
     Error e = {0};
     assert_false(evaluation_check(&d, &e));
     assert_says(&e, "t00000.bin: has 1 token; an evaluation needs at least 2");
