@@ -129,7 +129,7 @@ typedef struct AdamW {
     X(copy_in) X(copy_out) X(zero) X(cast) X(micro_next)                \
     X(embedding_forward) X(embedding_backward)                          \
     X(norm_forward) X(residual_norm_forward) X(residual_norm_backward)  \
-    X(linear_forward) X(linear_backward)                                \
+    X(linear_forward) X(linear_backward) X(linear_gelu_backward)        \
     X(gelu_forward) X(gelu_backward)                                    \
     X(attention_forward) X(attention_backward) X(attention_cached)      \
     X(head_loss_forward) X(head_loss_backward) X(head_logits)           \
@@ -191,6 +191,10 @@ void linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b);
 
 /* dx = dy w'; dw += x' dy; db += column sums of dy. dx, dw, db may each be absent. */
 void linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w);
+
+/* The same for x = gelu(pre), down to the gradient of pre: dpre = (dy w') * gelu'(pre), rounded once where the device does both
+ * in one pass, else once more between them. dpre, pre [N, I]. dw, db may each be absent. */
+void linear_gelu_backward(Ctx *c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre);
 
 /* y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form of GELU. Any shape. */
 void gelu_forward(Ctx *c, Tensor y, Tensor x);
@@ -260,6 +264,7 @@ struct Device {
                                    Tensor stats, Tensor w, Dropout drop);
     void (*linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b);
     void (*linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w);
+    void (*linear_gelu_backward)(Ctx *c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre);
     void (*gelu_forward)(Ctx *c, Tensor y, Tensor x);
     void (*gelu_backward)(Ctx *c, Tensor dx, Tensor dy, Tensor x);
     void (*attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop);

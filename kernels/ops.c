@@ -208,16 +208,28 @@ void linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
         DISPATCH(linear_forward, y, x, w, b);
 }
 
+static bool linear_backward_check(Ctx *c, OpId op, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
+{
+    if (!is_matrix(c, op, "a matrix x", x) || !is_matrix(c, op, "a matrix w", w))
+        return false;
+    int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
+    return expect_2d(c, op, "x", x, x.dtype, N, I) && expect_2d(c, op, "dy", dy, x.dtype, N, O) &&
+           allow_2d(c, op, "dw", dw, any_float(dw), I, O) && allow_1d(c, op, "db", db, any_float(db), O);
+}
+
 void linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
 {
     const OpId op = OP_linear_backward;
-    if (!is_matrix(c, op, "a matrix x", x) || !is_matrix(c, op, "a matrix w", w))
-        return;
-    int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
-    if (expect_2d(c, op, "x", x, x.dtype, N, I) && expect_2d(c, op, "dy", dy, x.dtype, N, O) &&
-        allow_2d(c, op, "dx", dx, x.dtype, N, I) && allow_2d(c, op, "dw", dw, any_float(dw), I, O) &&
-        allow_1d(c, op, "db", db, any_float(db), O))
+    if (linear_backward_check(c, op, dw, db, dy, x, w) && allow_2d(c, op, "dx", dx, x.dtype, x.shape[0], x.shape[1]))
         DISPATCH(linear_backward, dx, dw, db, dy, x, w);
+}
+
+void linear_gelu_backward(Ctx *c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre)
+{
+    const OpId op = OP_linear_gelu_backward;
+    if (linear_backward_check(c, op, dw, db, dy, x, w) && expect_2d(c, op, "dpre", dpre, x.dtype, x.shape[0], x.shape[1]) &&
+        expect_2d(c, op, "pre", pre, x.dtype, x.shape[0], x.shape[1]))
+        DISPATCH(linear_gelu_backward, dpre, dw, db, dy, x, w, pre);
 }
 
 void gelu_forward(Ctx *c, Tensor y, Tensor x)

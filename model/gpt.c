@@ -145,8 +145,8 @@ static void block_backward(Model *m, int l)
     const BlockGrads *d = &m->grad[l], *before = d - 1;
     c->layer = l;
 
-    linear_back(c, d->fc, branch_gradient(m, d->mlp_branch), s->act, &w->mlp_proj);
-    gelu_backward(c, d->fc, d->fc, s->fc);
+    linear_gelu_backward(c, d->fc, w->mlp_proj.w.grad, w->mlp_proj.b.grad, branch_gradient(m, d->mlp_branch), s->act,
+                         w->mlp_proj.w.value, s->fc);
     linear_back(c, d->ln_2, d->fc, s->ln_2, &w->c_fc);
     residual_norm_backward(c, m->dx, d->att_branch, w->ln_2.w.grad, w->ln_2.b.grad, m->dx, d->ln_2, s->x_mid, s->stat_2,
                            w->ln_2.w.value, drop(m, PHASE_BACKWARD, RANDOM_ATTENTION_RESIDUAL, l));

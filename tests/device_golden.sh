@@ -19,4 +19,11 @@ for case in $cases; do
         "$1" golden "tests/golden/$case" --out "$out/$case" --device "$device" --precision "$precision" || failed=1
     done
 done
+# On the software GPU, which says so: some products add a bias, some multiply by GELU's derivative, some sum a bias's gradient.
+if [ "$device" != cpu ] && [ -n "${LD_LIBRARY_PATH:-}" ]; then
+    SOFTGPU_TRACE=1 "$1" golden tests/golden/g01 --out "$out/traced" --device "$device" --precision bf16 >"$out/trace" 2>&1 || failed=1
+    for epilogue in 4 192 256; do # of cublasLtEpilogue_t
+        grep -q "epilogue $epilogue," "$out/trace" || { failed=1 && echo "FAILED: no product with epilogue $epilogue"; }
+    done
+fi
 exit $failed

@@ -126,6 +126,8 @@ MIRROR(residual_norm_backward,
 MIRROR(linear_forward, (Ctx * c, Tensor y, Tensor x, Tensor w, Tensor b), ON(y), ON(x), ON(w), ON(b))
 MIRROR(linear_backward, (Ctx * c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w), ON(dx), ON(dw), ON(db), ON(dy),
        ON(x), ON(w))
+MIRROR(linear_gelu_backward, (Ctx * c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre), ON(dpre),
+       ON(dw), ON(db), ON(dy), ON(x), ON(w), ON(pre))
 MIRROR(gelu_forward, (Ctx * c, Tensor y, Tensor x), ON(y), ON(x))
 MIRROR(gelu_backward, (Ctx * c, Tensor dx, Tensor dy, Tensor x), ON(dx), ON(dy), ON(x))
 MIRROR(attention_forward, (Ctx * c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop), s, ON(att), ON(lse),

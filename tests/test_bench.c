@@ -48,9 +48,14 @@ static void test_bench(void **state)
     static const struct {
         const char *op;
         int calls;
-    } calls[] = {{"linear_forward", 3 * 8}, {"attention_backward", 3 * 2}, {"gelu_backward", 3 * 2}, {"adamw", 1}};
+    } calls[] = {{"linear_forward", 3 * 8}, {"attention_backward", 3 * 2}, {"linear_gelu_backward", 3 * 2}, {"adamw", 1}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         assert_true(number(json_object_get(ops, calls[i].op), "calls") == calls[i].calls);
+    const json_t *adamw = json_object_get(ops, "adamw");
+    assert_near(number(adamw, "bound_ms") * number(bench, "copy_gb_per_s"), number(adamw, "gb_per_s") * number(adamw, "ms"));
+    const json_t *linear = json_object_get(ops, "linear_forward");
+    assert_true(number(linear, "bound_ms") * number(bench, "gemm_peak_gflops") >=
+                number(linear, "gflops") * number(linear, "ms") * (1 - 1e-9));
     json_decref(bench);
     const Output *o = works("bench " BENCH " --precision fp16 --max-iters 1");
     assert_non_null(strstr(o->out, "precision: f16 weights + f32 masters, "));

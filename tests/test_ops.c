@@ -125,7 +125,18 @@ static void norm_extremes(Machine *m)
     }
 }
 
-/* ---- Linear -------------------------------------------------------------------------------------------------------- */
+/* ---- Linear, with the derivative of GELU -------------------------------------------------------------------------------- */
+
+static double gelu_reference(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_derivative_reference(double x)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), t = tanh(u);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
 
 static void linear_check(Machine *m, int64_t N, int64_t I, int64_t O, bool bias)
 {
@@ -148,12 +159,19 @@ static void linear_check(Machine *m, int64_t N, int64_t I, int64_t O, bool bias)
             }
         }
     linear_forward(&m->ctx, y, x, w, bias ? b : TENSOR_NONE);
+    Tensor dw_too = copy_of(m, dw), db_too = copy_of(m, db), pre = random_2d(m, N, I, 7), dpre = zeros_2d(m, N, I);
     linear_backward(&m->ctx, dx, dw, TENSOR_NONE, dy, x, w);
     linear_backward(&m->ctx, TENSOR_NONE, TENSOR_NONE, db, dy, x, w);
+    linear_gelu_backward(&m->ctx, dpre, dw_too, db_too, dy, x, w, pre);
     assert_close(y, want_y);
     assert_close(dx, want_dx);
     assert_close(dw, want_dw);
     assert_close(db, want_db);
+    assert_same_bits(dw_too, dw);
+    assert_close(db_too, want_db);
+    for (int64_t i = 0; i < N * I; i++)
+        want_dx[i] *= gelu_derivative_reference(floats(pre)[i]);
+    assert_close(dpre, want_dx);
 }
 
 static void linear_each(Machine *m)
@@ -176,17 +194,6 @@ static void exp_is_accurate(void **state)
         assert_true(fabs(exp_approx(x) / exp((double)x) - 1) < 1.1e-7);
     assert_true(exp_approx(0) == 1 && exp_approx(-INFINITY) == 0 && exp_approx(-1e30f) == 0 && exp_approx(-87.34f) == 0);
     assert_true(isinf(exp_approx(88.73f)) && isinf(exp_approx(INFINITY)) && isnan(exp_approx(NAN)) && isnan(exp_approx(-NAN)));
-}
-
-static double gelu_reference(double x)
-{
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-static double gelu_derivative_reference(double x)
-{
-    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), t = tanh(u);
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
 static void gelu_each(Machine *m)

@@ -100,7 +100,9 @@ static void linear_check(Machine *m, Roles r, int64_t N, int64_t I, int64_t O, b
     Tensor dw = random_2d(m, I, O, 5), db = random_1d(m, O, 6), y = zeros_2d(m, N, O), dx = zeros_2d(m, N, I);
     Tensor x_h = in_type(m, x, r.act), w_h = in_type(m, w, r.param), b_h = in_type(m, b, r.param), dy_h = in_type(m, dy, r.act);
     Tensor dw_h = in_type(m, dw, r.grad), db_h = in_type(m, db, r.grad);
-    Tensor y_h = room_for(m, y, r.act), dx_h = room_for(m, dx, r.act);
+    Tensor y_h = room_for(m, y, r.act), dx_h = room_for(m, dx, r.act), dpre_h = room_for(m, dx, r.act);
+    Tensor pre = random_2d(m, N, I, 7), pre_h = in_type(m, pre, r.act), dw_too = copy_of(m, dw_h), db_too = copy_of(m, db_h);
+    Tensor slope = zeros_2d(m, N, I), ones = zeros_2d(m, N, I);
     Products p = {doubles(m, N * O), doubles(m, N * I), doubles(m, I * O), doubles(m, O),
                   doubles(m, N * O), doubles(m, N * I), doubles(m, I * O), doubles(m, O)};
     for (int64_t i = 0; i < I * O; i++) /* these are added to */
@@ -115,11 +117,23 @@ static void linear_check(Machine *m, Roles r, int64_t N, int64_t I, int64_t O, b
     assert_true(m->ctx.workspace_bytes <= room);
     linear_forward(&m->ctx, y_h, x_h, w_h, bias ? b_h : TENSOR_NONE);
     linear_backward(&m->ctx, dx_h, dw_h, db_h, dy_h, x_h, w_h);
+    linear_gelu_backward(&m->ctx, dpre_h, dw_too, db_too, dy_h, x_h, w_h, pre_h);
     m->ctx.workspace_bytes = room;
     assert_sums(y_h, p.y, p.y_size, I + 1, 0);
     assert_sums(dx_h, p.dx, p.dx_size, O, 0);
     assert_sums(dw_h, p.dw, p.dw_size, N + 1, 0);
     assert_sums(db_h, p.db, p.db_size, N + 1, 0);
+    assert_same_bits(dw_too, dw_h);
+    assert_same_bits(db_too, db_h);
+    for (int64_t i = 0; i < N * I; i++)
+        floats(ones)[i] = 1;
+    gelu_backward(&m->ctx, slope, ones, pre);
+    for (int64_t i = 0; i < N * I; i++) {
+        p.dx[i] *= floats(slope)[i];
+        p.dx_size[i] *= fabs(floats(slope)[i]);
+    }
+    assert_sums(dpre_h, p.dx, p.dx_size, O + 64,
+                half_ulp(r.act, 1)); /* 64: of the slope, a product's sums may be rounded first */
 }
 
 /* With the processor's BF16 products, where it has them, and by widening. */

@@ -35,6 +35,7 @@ static Class class_of(OpId op)
     switch (op) {
     case OP_linear_forward:
     case OP_linear_backward:
+    case OP_linear_gelu_backward:
     case OP_head_loss_forward:
     case OP_head_loss_backward:
     case OP_head_logits:

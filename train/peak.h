@@ -1,4 +1,4 @@
-/* The device's GEMM rate, measured: what a step's speed is compared with. */
+/* What the device reaches, measured: what the speed of a step and of its ops is compared with. */
 #ifndef TALLY_TRAIN_PEAK_H
 #define TALLY_TRAIN_PEAK_H
 
@@ -12,5 +12,8 @@ double gemm_peak_measure(const Device *device, const Target *target, DType type,
 /* The peak after a step has reached `rate`. When that is more, the machine had other work to do while the peak was measured: then
  * it is measured again, and is `rate` at least. */
 double gemm_peak_correct(double peak, double rate, const Device *device, const Target *target, DType type);
+
+/* Bytes per second, read and written, of a copy of 128 MiB within the device's memory: the best run, as above. */
+double copy_peak_measure(const Device *device, const Target *target, Error *e);
 
 #endif

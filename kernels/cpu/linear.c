@@ -83,3 +83,9 @@ void CPU(linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Te
     if (tensor_present(db) && workspace_check(c, OP_linear_backward, linear_bias_workspace(N, O, &c->target)))
         column_sums(c, db, dy);
 }
+
+void CPU(linear_gelu_backward)(Ctx *c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre)
+{
+    CPU(linear_backward)(c, dpre, dw, db, dy, x, w);
+    CPU(gelu_backward)(c, dpre, dpre, pre);
+}

@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(THREADS)
     store_one(sums, i, sum);
 }
 
-void column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64_t groups, int64_t stride)
+extern "C" void cuda_column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64_t groups, int64_t stride)
 {
     if (!tensor_present(sums))
         return;
@@ -56,5 +56,5 @@ extern "C" void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x)
     dim3 grid((unsigned)blocks_of(width, COLUMNS), (unsigned)groups);
     column_groups_kernel<<<grid, THREADS, 0, stream_of(c)>>>(partial, elements(x), rows, width);
     if (launch_check(c, op))
-        column_groups_add(c, op, db, partial, groups, width);
+        cuda_column_groups_add(c, op, db, partial, groups, width);
 }

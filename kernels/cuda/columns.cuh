@@ -5,9 +5,6 @@
 
 #include "kernels/cuda/common.cuh"
 
-/* sums [width] += the groups' partial sums, partial [groups][width] with rows `stride` apart; sums may be absent. */
-void column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64_t groups, int64_t stride);
-
 /* For a block of COLUMN_WARPS warps, each with sums of 4 columns a lane: the sums over its warps, in their order, to `to`
  * [..end). */
 enum { COLUMN_WARPS = 8, COLUMNS = 4 * WARP };

@@ -36,6 +36,9 @@ static inline int64_t cuda_dlogits_stride(int64_t Vp, DType act)
     return Vp * (int64_t)(sizeof(float) / dtype_size(act));
 }
 
+/* sums [width] += the groups' partial sums, partial [groups][width] with rows `stride` apart; sums may be absent. */
+void cuda_column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64_t groups, int64_t stride);
+
 /* db [width] += column sums of x [rows, width]. Scratch: cuda_linear_bias_workspace. */
 void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x);
 

@@ -6,6 +6,10 @@
  * Both operands must have one type, and C that type or FP32. Where a policy mixes others, operands are widened to FP32 in the
  * workspace, and C is rounded from there. Sums are FP32 in any case, also those of a product that the library splits along K.
  *
+ * An epilogue saves a pass over a matrix: the bias, the derivative of GELU, and, while dy is read for a weight's gradient, its
+ * column sums. The library wants the matrix of an epilogue in C's type, aligned to 16 bytes and, for GELU, with rows of a
+ * multiple of 8; what does not fit, and where it has no algorithm with the epilogue, the op's own kernel does after the product.
+ *
  * Which algorithm runs decides the last bits of a result. It is the library's first answer for the shapes, types, alignments and
  * the fixed workspace; asked once for each, and kept: nothing of the model, least of all its recompute level, is part of the
  * question. Where the library has none, or with TALLY_GEMM=plain in the environment, the kernel of gemm_plain.cu multiplies. */
@@ -21,7 +25,7 @@
 typedef struct Question {
     int64_t rows[3], columns[3], stride[3], alignment[3]; /* of A, B, C, as they lie in memory */
     int64_t transposed[2];
-    int64_t in, out, bias, accumulate, tf32, device;
+    int64_t in, out, epilogue, accumulate, tf32, device;
 } Question;
 
 typedef struct Answer {
@@ -68,9 +72,9 @@ static int64_t matrix_alignment(Matrix m)
     return (int64_t)(bits & (~bits + 1));
 }
 
-static Question question_make(Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate, const Target *t)
+static Question question_make(Matrix C, Matrix A, Matrix B, cublasLtEpilogue_t epilogue, bool accumulate, const Target *t)
 {
-    Question q = {.in = A.dtype, .out = C.dtype, .bias = tensor_present(bias), .accumulate = accumulate, .tf32 = t->tf32};
+    Question q = {.in = A.dtype, .out = C.dtype, .epilogue = epilogue, .accumulate = accumulate, .tf32 = t->tf32};
     Matrix m[3] = {A, B, C};
     int device = 0;
     cudaGetDevice(&device);
@@ -83,13 +87,24 @@ static Question question_make(Matrix C, Matrix A, Matrix B, Tensor bias, bool ac
     return q;
 }
 
+/* Sets the matrix or vector that the product's epilogue reads or writes. */
+static cublasStatus_t epilogue_point(Answer *a, const void *operand)
+{
+    bool gelu = a->question.epilogue == CUBLASLT_EPILOGUE_DGELU;
+    if (!operand)
+        return CUBLAS_STATUS_SUCCESS;
+    return cache.lt.MatmulDescSetAttribute(a->product,
+                                           gelu ? CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER : CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                           &operand, sizeof operand);
+}
+
 /* Describes the product to the library. */
 static cublasStatus_t product_describe(Answer *a)
 {
     const Question *q = &a->question;
     bool tf32 = q->tf32 && q->in == DTYPE_F32;
     cublasOperation_t first = q->transposed[1] ? CUBLAS_OP_T : CUBLAS_OP_N, second = q->transposed[0] ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = q->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)q->epilogue;
     cublasStatus_t s =
         cache.lt.MatmulDescCreate(&a->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!s)
@@ -98,6 +113,8 @@ static cublasStatus_t product_describe(Answer *a)
         s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     if (!s)
         s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (!s && epilogue == CUBLASLT_EPILOGUE_DGELU)
+        s = cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &q->columns[2], sizeof(int64_t));
     for (int i = 0; i < 3 && !s; i++)
         s = cache.lt.MatrixLayoutCreate(&a->layout[i], library_type((DType)(i < 2 ? q->in : q->out)), (uint64_t)q->columns[i],
                                         (uint64_t)q->rows[i], q->stride[i]);
@@ -145,8 +162,8 @@ static void answer_free(Answer *a)
         cache.lt.MatmulDescDestroy(a->product);
 }
 
-/* The kept answer to the question, or a new one. NULL after recording why there is none. */
-static Answer *answer_find(Ctx *c, OpId op, const Question *q)
+/* The kept answer to the question, or a new one; `operand` is the epilogue's. NULL after recording why there is none. */
+static Answer *answer_find(Ctx *c, OpId op, const Question *q, const void *operand)
 {
     for (size_t i = 0; i < cache.count; i++)
         if (memcmp(&cache.answer[i].question, q, sizeof *q) == 0)
@@ -158,6 +175,7 @@ static Answer *answer_find(Ctx *c, OpId op, const Question *q)
     }
     cache.answer = grown;
     if (!library_start(c, op) || !library_check(c, op, product_describe(&a), "description of a product") ||
+        !library_check(c, op, epilogue_point(&a, operand), "an epilogue's operand") ||
         !library_check(c, op, algorithm_ask(&a, gemm_library_bytes(&c->target)), "choice of an algorithm")) {
         answer_free(&a);
         return NULL;
@@ -168,28 +186,31 @@ static Answer *answer_find(Ctx *c, OpId op, const Question *q)
 
 /* ---- The product ---------------------------------------------------------------------------------------------------- */
 
-/* Types that the library takes. */
-static void product_run(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate, void *scratch)
+/* What of an epilogue is asked of the library, and its operand. */
+typedef struct Fused {
+    cublasLtEpilogue_t epilogue;
+    void *operand;
+} Fused;
+
+/* A product of types that the library takes. False when it has no algorithm with the epilogue: then nothing has been done. */
+static bool product_run(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Fused f, bool accumulate, void *scratch)
 {
     const float one = 1, beta = accumulate ? 1 : 0;
-    Question q = question_make(C, A, B, bias, accumulate, &c->target);
-    Answer *a = answer_find(c, op, &q);
+    Question q = question_make(C, A, B, f.epilogue, accumulate, &c->target);
+    Answer *a = answer_find(c, op, &q, f.operand);
     if (!a)
-        return;
-    if (a->plain) {
-        cuda_gemm_plain(c, op, C, A, B, bias, accumulate);
-        return;
-    }
-    if (tensor_present(bias) &&
-        !library_check(
-            c, op, cache.lt.MatmulDescSetAttribute(a->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.data, sizeof bias.data),
-            "bias"))
-        return;
-    library_check(c, op,
-                  cache.lt.Matmul(cache.handle, a->product, &one, B.data, a->layout[1], A.data, a->layout[0], &beta, C.data,
-                                  a->layout[2], C.data, a->layout[2], &a->algorithm, scratch, gemm_library_bytes(&c->target),
-                                  (cudaStream_t)c->stream),
-                  "product");
+        return true;
+    if (a->plain && (f.epilogue == CUBLASLT_EPILOGUE_DGELU || f.epilogue == CUBLASLT_EPILOGUE_BGRADA))
+        return false;
+    if (a->plain)
+        cuda_gemm_plain(c, op, C, A, B, tensor_1d(f.operand, C.dtype, C.columns), accumulate);
+    else if (library_check(c, op, epilogue_point(a, f.operand), "an epilogue's operand"))
+        library_check(c, op,
+                      cache.lt.Matmul(cache.handle, a->product, &one, B.data, a->layout[1], A.data, a->layout[0], &beta, C.data,
+                                      a->layout[2], C.data, a->layout[2], &a->algorithm, scratch, gemm_library_bytes(&c->target),
+                                      (cudaStream_t)c->stream),
+                      "product");
+    return true;
 }
 
 /* The matrix as `as`: itself, or a place of that type at *scratch, which moves behind it. */
@@ -210,7 +231,38 @@ static void matrix_cast(Ctx *c, Matrix to, Matrix from)
         cuda_cast(c, tensor_1d(to.data, to.dtype, matrix_span(to)), tensor_1d(from.data, from.dtype, matrix_span(from)));
 }
 
-void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate)
+/* The epilogue for C as the library makes it, a type that may not be the op's; `row` [columns of C] is scratch for it. */
+static Fused epilogue_fuse(Ctx *c, const GemmEpilogue *e, Matrix C, bool is_output, void *row)
+{
+    Fused f = {CUBLASLT_EPILOGUE_DEFAULT, NULL};
+    if (tensor_present(e->bias)) {
+        f = (Fused){CUBLASLT_EPILOGUE_BIAS, e->bias.data};
+        if (e->bias.dtype != C.dtype) {
+            f.operand = row;
+            cuda_cast(c, tensor_1d(row, C.dtype, C.columns), e->bias);
+        }
+    } else if (tensor_present(e->bias_sum) && C.dtype == DTYPE_F32) { /* the library stores the sums in C's type */
+        f = (Fused){CUBLASLT_EPILOGUE_BGRADA, row};
+    } else if (tensor_present(e->pre_gelu) && is_output && C.columns % 8 == 0 && (size_t)e->pre_gelu.data % 16 == 0) {
+        f = (Fused){CUBLASLT_EPILOGUE_DGELU, e->pre_gelu.data};
+    }
+    return f;
+}
+
+/* What is left of an epilogue after the product. */
+static void epilogue_finish(Ctx *c, OpId op, const GemmEpilogue *e, Matrix C, Matrix B, Fused done)
+{
+    Tensor product = {.data = C.data, .dtype = C.dtype, .ndim = 2, .shape = {C.rows, C.columns}};
+    Tensor second = {.data = B.data, .dtype = B.dtype, .ndim = 2, .shape = {B.rows, B.columns}};
+    if (tensor_present(e->bias_sum) && done.epilogue == CUBLASLT_EPILOGUE_BGRADA)
+        cuda_column_groups_add(c, op, e->bias_sum, done.operand, 1, C.columns);
+    else if (tensor_present(e->bias_sum))
+        cuda_column_sums(c, op, e->bias_sum, second);
+    if (tensor_present(e->pre_gelu) && done.epilogue != CUBLASLT_EPILOGUE_DGELU)
+        cuda_gelu_backward(c, product, product, e->pre_gelu);
+}
+
+void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, GemmEpilogue e, bool accumulate)
 {
     GemmWay way = gemm_way(C.dtype, A.dtype, B.dtype, &c->target);
     char *library =
@@ -219,16 +271,17 @@ void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool 
     if (!cuda_workspace_check(c, op, cuda_gemm_workspace(C, A, B, &c->target)))
         return;
     Matrix a = matrix_as(A, way.in, &scratch), b = matrix_as(B, way.in, &scratch), sum = matrix_as(C, way.out, &scratch);
-    Tensor add = bias;
     matrix_cast(c, a, A);
     matrix_cast(c, b, B);
     if (accumulate)
         matrix_cast(c, sum, C);
-    if (tensor_present(bias) && bias.dtype != way.out) {
-        add = tensor_1d(scratch, way.out, C.columns);
-        cuda_cast(c, add, bias);
+    Fused f = epilogue_fuse(c, &e, sum, sum.data == C.data, scratch);
+    if (!product_run(c, op, sum, a, b, f, accumulate, library)) {
+        f = (Fused){CUBLASLT_EPILOGUE_DEFAULT, NULL};
+        product_run(c, op, sum, a, b, f, accumulate, library);
     }
-    product_run(c, op, sum, a, b, add, accumulate, library);
-    if (!c->error->set)
-        matrix_cast(c, C, sum);
+    if (c->error->set)
+        return;
+    matrix_cast(c, C, sum);
+    epilogue_finish(c, op, &e, C, B, f);
 }

@@ -53,10 +53,19 @@ static inline size_t matrix_scratch(Matrix m, DType as)
     return (bytes + GEMM_SCRATCH_ALIGNMENT - 1) / GEMM_SCRATCH_ALIGNMENT * GEMM_SCRATCH_ALIGNMENT;
 }
 
-/* C = A B + bias, or C += A B, with FP32 sums; C is rounded once. bias [columns of C], absent or of any type. Each may have a
- * type of its own: pairs that the library doesn't multiply are widened to FP32 first, in the workspace, which must have
- * cuda_gemm_workspace() bytes. FP32 is multiplied in TF32 where c->target.tf32 says so. Failures are recorded in c->error. */
-void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);
+/* What a product does besides: nothing, or one of these. Each of any type; the others are absent. */
+typedef struct GemmEpilogue {
+    Tensor bias;     /* [columns of C]: is added                                                         */
+    Tensor pre_gelu; /* as C, which is dense: the product is multiplied by the derivative of GELU there  */
+    Tensor bias_sum; /* [columns of C]: += the column sums of B, which is dense                          */
+} GemmEpilogue;
+
+/* C = A B + bias, C = A B gelu'(pre_gelu) element by element, or C += A B, with FP32 sums; C is rounded once, or where the
+ * library has no such epilogue for these types, sizes and alignments, once more by the op's own kernel. Each may have a type of
+ * its own: pairs that the library doesn't multiply are widened to FP32 first, in the workspace, which must have
+ * cuda_gemm_workspace() bytes, and cuda_linear_bias_workspace() for bias_sum. FP32 is multiplied in TF32 where c->target.tf32
+ * says so. Failures are recorded in c->error. */
+void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, GemmEpilogue e, bool accumulate);
 
 /* The same without the library and without scratch: slow, but any shape, stride and type. In gemm_plain.cu. */
 void cuda_gemm_plain(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);

@@ -141,7 +141,7 @@ static void losses_add(Ctx *c, OpId op, Tensor losses)
 static void logits_make(Ctx *c, OpId op, Tensor logits, Tensor x, Tensor wte)
 {
     logits.shape[0] = x.shape[0];
-    cuda_gemm(c, op, matrix_of(logits, false), matrix_of(x, false), matrix_of(wte, true), TENSOR_NONE, false);
+    cuda_gemm(c, op, matrix_of(logits, false), matrix_of(x, false), matrix_of(wte, true), GemmEpilogue{}, false);
 }
 
 /* The chunk of rows from `first` on. */
@@ -181,9 +181,9 @@ static void products(Ctx *c, Tensor dx, Tensor dwte, Tensor x, Tensor wte, Tenso
     int64_t rows = x.shape[0], Vp = wte.shape[0];
     Matrix dlogits = {logits.data, x.dtype, rows, Vp, cuda_dlogits_stride(Vp, x.dtype), false}, transposed = dlogits;
     transposed.transposed = true;
-    cuda_gemm(c, op, matrix_of(dx, false), dlogits, matrix_of(wte, false), TENSOR_NONE, false);
+    cuda_gemm(c, op, matrix_of(dx, false), dlogits, matrix_of(wte, false), GemmEpilogue{}, false);
     if (tensor_present(dwte))
-        cuda_gemm(c, op, matrix_of(dwte, false), transposed, matrix_of(x, false), TENSOR_NONE, true);
+        cuda_gemm(c, op, matrix_of(dwte, false), transposed, matrix_of(x, false), GemmEpilogue{}, true);
 }
 
 extern "C" void cuda_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets,

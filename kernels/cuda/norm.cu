@@ -197,7 +197,7 @@ extern "C" void cuda_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, T
         norm_dw_kernel<<<dim3((unsigned)blocks_of(C, COLUMNS), (unsigned)groups), COLUMN_WARPS * WARP, 0, stream_of(c)>>>(a);
     norm_dx_kernel<<<(unsigned)blocks_of(rows, WARPS), THREADS, 0, stream_of(c)>>>(a);
     if (launch_check(c, op) && sums) {
-        column_groups_add(c, op, dw, partial, groups, 2 * C);
-        column_groups_add(c, op, db, partial + C, groups, 2 * C);
+        cuda_column_groups_add(c, op, dw, partial, groups, 2 * C);
+        cuda_column_groups_add(c, op, db, partial + C, groups, 2 * C);
     }
 }

@@ -169,6 +169,8 @@ static void dry_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, Tensor
     reads(r, w);
 }
 
+enum { GELU_BACKWARD_FLOPS = 17 }; /* per element */
+
 static void dry_linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
 {
     int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
@@ -181,19 +183,36 @@ static void dry_linear_forward(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
     reads(r, b);
 }
 
-static void dry_linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
+static DryOp *linear_gradients(Ctx *c, OpId op, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
 {
     int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
     int products = tensor_present(dx) + tensor_present(dw);
     GemmTypes types = {x.dtype, w.dtype, dw.dtype};
     size_t gemm = linear_workspace(N, I, O, types, &c->target), sums = linear_bias_workspace(N, O, &c->target);
-    DryOp *r = op_add(c, OP_linear_backward, products * 2 * N * I * O, tensor_present(db) ? N * O : 0, gemm > sums ? gemm : sums);
+    DryOp *r = op_add(c, op, products * 2 * N * I * O, tensor_present(db) ? N * O : 0, gemm > sums ? gemm : sums);
     writes(r, dx);
     accumulates(r, dw);
     accumulates(r, db);
     reads(r, dy);
     reads(r, x);
     reads(r, w);
+    return r;
+}
+
+static void dry_linear_backward(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
+{
+    linear_gradients(c, OP_linear_backward, dx, dw, db, dy, x, w);
+}
+
+/* A GPU multiplies by GELU's derivative before dpre is written; the CPU reads and writes it once more. */
+static void dry_linear_gelu_backward(Ctx *c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre)
+{
+    DryOp *r = linear_gradients(c, OP_linear_gelu_backward, dpre, dw, db, dy, x, w);
+    reads(r, pre);
+    if (r)
+        r->other_flops += GELU_BACKWARD_FLOPS * tensor_count(pre);
+    if (c->target.kind != DEVICE_CUDA)
+        accumulates(r, dpre);
 }
 
 static void dry_gelu_forward(Ctx *c, Tensor y, Tensor x)
@@ -205,7 +224,7 @@ static void dry_gelu_forward(Ctx *c, Tensor y, Tensor x)
 
 static void dry_gelu_backward(Ctx *c, Tensor dx, Tensor dy, Tensor x)
 {
-    DryOp *r = op_add(c, OP_gelu_backward, 0, 17 * tensor_count(x), 0);
+    DryOp *r = op_add(c, OP_gelu_backward, 0, GELU_BACKWARD_FLOPS * tensor_count(x), 0);
     writes(r, dx);
     reads(r, dy);
     reads(r, x);

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""One training step of GPT-2 in PyTorch, timed: what `make bench` holds tally against.
+"""One training step of GPT-2 in PyTorch, timed: what `make bench` and tests/gpu.sh hold tally against.
 
-Forward, loss, backward, AdamW, in FP32 on random tokens, as a PyTorch user would write them: fused attention
-(scaled_dot_product_attention) and a fused AdamW where the installed version has them. Prints one JSON object:
-{"torch", "threads", "attention", "optimizer", "compiled", "ms": [of each timed step]}.
+Forward, loss, backward, AdamW on random tokens, as a PyTorch user would write them: fused attention (scaled_dot_product_attention),
+a fused AdamW where the installed version has them, autocast for BF16 and FP16 with FP32 weights, and a loss scaler for FP16. Prints
+one JSON object: {"torch", "device", "threads", "attention", "optimizer", "compiled", "peak_bytes": allocated at most by PyTorch on a
+GPU, "ms": [of each timed step]}.
 """
 import argparse
 import json
@@ -61,7 +62,7 @@ class GPT(nn.Module):
 
 
 def adamw(parameters):
-    """The fused AdamW, if this version has it for the CPU; and its name."""
+    """The fused AdamW, if this version has it for the device; and its name."""
     parameters = list(parameters)
     settings = dict(lr=1e-4, betas=(0.9, 0.99), weight_decay=0.1)
     try:
@@ -70,29 +71,56 @@ def adamw(parameters):
         return torch.optim.AdamW(parameters, **settings), "AdamW"
 
 
+def step_function(model, forward, optimizer, tokens, targets, o):
+    """What is timed, until the device is done with it."""
+    scaler = torch.amp.GradScaler("cuda") if o.precision == "fp16" else None
+    narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(o.precision)
+
+    def step():
+        with torch.autocast(o.device, dtype=narrow, enabled=narrow is not None):
+            loss = forward(tokens, targets)
+        if scaler:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if o.device == "cuda":
+            torch.cuda.synchronize()
+
+    return step
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for flag, default in dict(layers=12, heads=12, channels=768, vocab=50257, batch=4, block=64, steps=5).items():
         parser.add_argument("--" + flag, type=int, default=default)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16", "fp16"], help="other than fp32: on a GPU")
     o = parser.parse_args()
 
     torch.set_num_threads(o.threads)
     torch.manual_seed(1)
-    model = GPT(o.layers, o.heads, o.channels, o.vocab, o.block)
+    torch.backends.cuda.matmul.allow_tf32 = o.precision != "fp32"
+    model = GPT(o.layers, o.heads, o.channels, o.vocab, o.block).to(o.device)
     optimizer, optimizer_name = adamw(model.parameters())
     forward = torch.compile(model) if o.compile else model
-    tokens, targets = (torch.randint(o.vocab, (o.batch, o.block)) for _ in range(2))
+    tokens, targets = (torch.randint(o.vocab, (o.batch, o.block)).to(o.device) for _ in range(2))
+    step = step_function(model, forward, optimizer, tokens, targets, o)
+    uncounted = 1 if o.device == "cpu" else 5  # memory is taken, kernels are made and chosen
     ms = []
-    for _ in range(o.steps + 1):  # the first is not counted: memory is taken, kernels are made
+    for _ in range(o.steps + uncounted):
         start = time.perf_counter()
-        forward(tokens, targets).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        step()
         ms.append(1e3 * (time.perf_counter() - start))
-    print(json.dumps(dict(torch=torch.__version__, threads=o.threads, attention="fused" if HAS_SDPA else "written out",
-                          optimizer=optimizer_name, compiled=o.compile, ms=ms[1:])))
+    peak = torch.cuda.max_memory_allocated() if o.device == "cuda" else None
+    device = torch.cuda.get_device_name() if o.device == "cuda" else "CPU"
+    print(json.dumps(dict(torch=torch.__version__, device=device, threads=o.threads, attention="fused" if HAS_SDPA else "written out",
+                          optimizer=optimizer_name, compiled=o.compile, peak_bytes=peak, ms=ms[uncounted:])))
 
 
 if __name__ == "__main__":
