@@ -67,6 +67,8 @@ typedef enum Phase {
 
 typedef struct Device Device;
 typedef struct DryLog DryLog;
+struct json_t;              /* of jansson */
+enum { TUNING_NOTE = 256 }; /* bytes: see Device.tuning_read */
 
 /* Seconds and calls per row of the op table, kept when Ctx.times is set. Indexed by OpId. */
 typedef struct OpTimes OpTimes;
@@ -249,6 +251,15 @@ struct Device {
     size_t (*memory_free)(void);
     /* Waits until all ops so far are done. */
     void (*synchronize)(Ctx *c);
+
+    /* Of a device that has several algorithms for an operation, which round differently; the others have NULL in all three. The
+     * choice is part of a run. tune(true): from now on an operation of a new kind tries several, times them and goes on with the
+     * fastest; what it accumulates into is worthless then. tuning_write: all such choices as a new JSON object; NULL when there
+     * are none. tuning_read takes them over from such an object instead; when they are of another card or library it leaves them
+     * and says so in `note`, else "". False after recording which field is wrong. */
+    void (*tune)(bool on);
+    struct json_t *(*tuning_write)(const Target *t);
+    bool (*tuning_read)(const struct json_t *file, const Target *t, char note[TUNING_NOTE], Error *e);
 
     void (*copy_in)(Ctx *c, Tensor to, const void *from);
     void (*copy_out)(Ctx *c, void *to, Tensor from);

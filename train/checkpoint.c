@@ -24,7 +24,11 @@ enum { VERSION = 1 };
 static const struct {
     const char *name;
     bool always;
-} files[] = {{"config.json", true}, {"model.safetensors", true}, {"optimizer.safetensors", true}, {"meta.json", false}};
+} files[] = {{"config.json", true},
+             {"model.safetensors", true},
+             {"optimizer.safetensors", true},
+             {"meta.json", false},
+             {"gemm-tune.json", false}};
 
 enum { FILES = sizeof files / sizeof files[0] };
 
@@ -190,6 +194,17 @@ static bool meta_copy(const char *dir, const char *meta, Error *e)
     return ok;
 }
 
+/* The algorithms that the device has chosen by timing. */
+static bool tuning_save(const char *dir, const Model *m, Error *e)
+{
+    char path[PATH_SIZE];
+    const Device *device = m->ctx.device;
+    json_t *tuning = device->tuning_write ? device->tuning_write(&m->ctx.target) : NULL;
+    bool ok = !tuning || (path_join(path, dir, "gemm-tune.json", e) && json_write(path, tuning, e));
+    json_decref(tuning);
+    return ok;
+}
+
 /* Writes trainer.json with the sizes of the files that are in the folder. */
 static bool trainer_write(const char *dir, const TrainState *state, const json_t *settings, Error *e)
 {
@@ -211,7 +226,8 @@ static bool trainer_write(const char *dir, const TrainState *state, const json_t
 static bool folder_fill(const char *dir, Model *m, const TrainState *state, const json_t *settings, const char *meta, Error *e)
 {
     return dir_make(dir, e) && model_config_save(dir, &m->config, e) && checkpoint_write_weights(dir, m, e) &&
-           checkpoint_write_moments(dir, m, e) && (!*meta || meta_copy(dir, meta, e)) && trainer_write(dir, state, settings, e);
+           checkpoint_write_moments(dir, m, e) && (!*meta || meta_copy(dir, meta, e)) && tuning_save(dir, m, e) &&
+           trainer_write(dir, state, settings, e);
 }
 
 /* Gives the folder `temp` the name `path`. If there is a checkpoint of that name (a run that saves twice at one step), the two

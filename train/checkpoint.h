@@ -5,6 +5,7 @@
  *   optimizer.safetensors  "NAME.m" and "NAME.v", AdamW's moments
  *   trainer.json           where training stands, the settings, the size of each file above
  *   meta.json              the tokenizer, when there is one
+ *   gemm-tune.json         which algorithms multiply matrices, when they were chosen by timing (--tune)
  *
  * A checkpoint is written as step-N.tmp/, every file and the folder fsynced, renamed to step-N/, the parent fsynced; old ones are
  * removed after that. So at any instant there is a whole one, and a folder without .tmp is whole unless something damaged it

@@ -120,6 +120,7 @@ static const OptionRow table[] = {
     HEADING("Machine:"),
     TEXT(device, "NAME", "cuda (the first GPU), cuda:N, cpu; auto: cuda, or cpu where there is no GPU"),
     INT(threads, 0, 4096, "threads; 0: one per core"),
+    FLAG(tune, "on a GPU: time several algorithms for each matrix product, and keep the choice with the run"),
     INT(seed, 0, 0x1p63, "of weights, data order, dropout and samples"),
     INT(loader_delay, 0, 60000, "milliseconds by which reading a step's data takes longer: a slow disk, to try out"),
     {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},

@@ -41,7 +41,7 @@ typedef struct TrainOptions {
 
     /* What happens when. */
     int64_t grad_stats, eval_interval, eval_iters, log_interval, sample_interval, sample_tokens, checkpoint_interval, keep;
-    bool overfit;
+    bool overfit, tune;
 
     /* Which windows, and which of their targets. */
     bool whole_documents;

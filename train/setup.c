@@ -2,6 +2,8 @@
 #include "train/peak.h"
 #include "train/trainer.h"
 
+#include "base/clock.h"
+#include "base/json.h"
 #include "model/ledger.h"
 
 #include <math.h>
@@ -294,6 +296,48 @@ bool trainer_data(Trainer *t, Error *e)
            train_options_resolve(&t->options, e);
 }
 
+/* ---- Tuning -------------------------------------------------------------------------------------------------------- */
+
+/* A step on token 0 and an evaluation, for the times of their products; what they accumulate is zeroed before the first step. */
+static bool tune(Trainer *t, Error *e)
+{
+    Model *m = &t->model;
+    double begin = clock_seconds();
+    int32_t *zeros = memory_get(e, (size_t)tensor_count(m->tokens), sizeof *zeros, "tuning");
+    if (!zeros)
+        return false;
+    t->device->tune(true);
+    step_state_send(t);
+    for (int pass = 0; pass < 2; pass++) {
+        copy_in(&m->ctx, m->tokens, zeros);
+        copy_in(&m->ctx, m->targets, zeros);
+        pass == 0 ? model_forward_backward(m) : model_evaluate(m);
+    }
+    t->device->synchronize(&m->ctx);
+    t->device->tune(false);
+    free(zeros);
+    printf("Tuned the matrix products in %.1f s.\n", clock_seconds() - begin);
+    return !e->set;
+}
+
+/* The choices of the run that is resumed, and with --tune those that are still open. */
+static bool tuning_open(Trainer *t, Error *e)
+{
+    char path[PATH_SIZE], note[TUNING_NOTE] = "";
+    if (!t->device->tune)
+        return !t->options.tune || error_usage(e, "tune: this device, %s, has one way to multiply matrices", t->device->name);
+    if (t->checkpoint[0] && path_join(path, t->checkpoint, "gemm-tune.json", e) && file_exists(path)) {
+        json_t *file = json_read(path, e);
+        bool ok = file && (t->device->tuning_read(file, &t->model.ctx.target, note, e) || error_prefix(e, "%s", path));
+        json_decref(file);
+        if (!ok)
+            return false;
+        if (note[0])
+            printf("%s %s.\n", path, note);
+    }
+    return !e->set && (!t->options.tune || tune(t, e));
+}
+
 bool trainer_begin(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
@@ -305,7 +349,7 @@ bool trainer_begin(Trainer *t, Error *e)
                              .min_lr = o->min_lr,
                              .decay = o->decay_fraction};
     t->step = (StepState){.seed = (uint64_t)o->seed, .loss_scale = 1, .adam_t = t->state.adam_t};
-    return schedule_kind_parse(o->schedule, &t->schedule.kind);
+    return schedule_kind_parse(o->schedule, &t->schedule.kind) && tuning_open(t, e);
 }
 
 /* ---- Peak ---------------------------------------------------------------------------------------------------------- */

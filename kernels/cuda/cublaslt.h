@@ -8,6 +8,7 @@
 
 /* The functions that gemm.c uses, without their cublasLt. */
 #define CUBLASLT_FUNCTIONS(X)                                                                                                    \
+    X(GetVersion)                                                                                                                \
     X(Create)                                                                                                                    \
     X(GetStatusString)                                                                                                           \
     X(MatmulDescCreate)                                                                                                          \
@@ -19,6 +20,7 @@
     X(MatmulPreferenceDestroy)                                                                                                   \
     X(MatmulPreferenceSetAttribute)                                                                                              \
     X(MatmulAlgoGetHeuristic)                                                                                                    \
+    X(MatmulAlgoCheck)                                                                                                           \
     X(Matmul)
 
 typedef struct CublasLt {

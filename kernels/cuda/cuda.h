@@ -42,6 +42,11 @@ void cuda_column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, 
 /* db [width] += column sums of x [rows, width]. Scratch: cuda_linear_bias_workspace. */
 void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x);
 
+/* The three functions of the same names in Device. Choices are of matrix products: gemm.c, gemm_choice.c. */
+void cuda_tune(bool on);
+struct json_t *cuda_tuning_write(const Target *t);
+bool cuda_tuning_read(const struct json_t *file, const Target *t, char note[TUNING_NOTE], Error *e);
+
 /* cudaSuccess, or why the kernels of this build cannot run on the present GPU: no code for it. */
 int cuda_code_status(void);
 

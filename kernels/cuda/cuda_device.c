@@ -89,6 +89,9 @@ static const Device device = {.name = "cuda",
                               .memory_give = cuda_memory_give,
                               .memory_free = cuda_memory_free,
                               .synchronize = cuda_synchronize,
+                              .tune = cuda_tune,
+                              .tuning_write = cuda_tuning_write,
+                              .tuning_read = cuda_tuning_read,
 #define X(op) .op = cuda_##op,
                               TALLY_OPS(X)
 #undef X

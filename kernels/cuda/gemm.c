@@ -12,34 +12,36 @@
  *
  * Which algorithm runs decides the last bits of a result. It is the library's first answer for the shapes, types, alignments and
  * the fixed workspace; asked once for each, and kept: nothing of the model, least of all its recompute level, is part of the
- * question. Where the library has none, or with TALLY_GEMM=plain in the environment, the kernel of gemm_plain.cu multiplies. */
+ * question. While the device is being tuned it is the fastest of the first few, and that choice is kept with the run
+ * (gemm_choice.c). Where the library has none, or with TALLY_GEMM=plain in the environment, the kernel of gemm_plain.cu
+ * multiplies. */
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/gemm_choice.h"
 
+#include <cuda_runtime_api.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- The library's descriptions of a product, kept ------------------------------------------------------------------- */
 
-/* All that the choice of an algorithm depends on. No padding: it is compared as bytes. */
-typedef struct Question {
-    int64_t rows[3], columns[3], stride[3], alignment[3]; /* of A, B, C, as they lie in memory */
-    int64_t transposed[2];
-    int64_t in, out, epilogue, accumulate, tf32, device;
-} Question;
+enum { CANDIDATES = 8, TIMES = 5 }; /* algorithms that are timed, and how often each */
 
 typedef struct Answer {
     Question question;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t layout[3]; /* of A, B, C */
     bool plain;                       /* it has no algorithm */
-    cublasLtMatmulAlgo_t algorithm;
-} Answer;
+    int candidates;                   /* more than one: to be timed */
+    cublasLtMatmulHeuristicResult_t candidate[CANDIDATES];
+} Answer; /* the algorithm is the first candidate's */
 
 /* Grows by one for each kind of product of the model, some ten. One thread launches at a time (kernels/device.h). */
 static struct {
     CublasLt lt;
     bool plain;              /* TALLY_GEMM=plain */
+    bool tuning;             /* cuda_tune */
     cublasLtHandle_t handle; /* NULL: not loaded yet */
     Answer *answer;
     size_t count;
@@ -76,9 +78,6 @@ static Question question_make(Matrix C, Matrix A, Matrix B, cublasLtEpilogue_t e
 {
     Question q = {.in = A.dtype, .out = C.dtype, .epilogue = epilogue, .accumulate = accumulate, .tf32 = t->tf32};
     Matrix m[3] = {A, B, C};
-    int device = 0;
-    cudaGetDevice(&device);
-    q.device = device;
     for (int i = 0; i < 3; i++) {
         q.rows[i] = m[i].rows, q.columns[i] = m[i].columns, q.stride[i] = m[i].stride;
         q.alignment[i] = matrix_alignment(m[i]);
@@ -121,7 +120,7 @@ static cublasStatus_t product_describe(Answer *a)
     return s;
 }
 
-/* Asks for an algorithm, or finds that there is none: within the workspace, for the operands' alignment, and never with partial
+/* Asks for algorithms, or finds that there is none: within the workspace, for the operands' alignment, and never with partial
  * sums in a 16-bit type. */
 static cublasStatus_t algorithm_ask(Answer *a, size_t workspace)
 {
@@ -129,9 +128,8 @@ static cublasStatus_t algorithm_ask(Answer *a, size_t workspace)
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES};
     cublasLtMatmulPreference_t wish;
-    cublasLtMatmulHeuristicResult_t result = {0};
     uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, bytes;
-    int found = 0;
+    int wanted = cache.tuning ? CANDIDATES : 1, found = 0;
     cublasStatus_t s = cache.lt.MatmulPreferenceCreate(&wish);
     if (s)
         return s;
@@ -146,11 +144,21 @@ static cublasStatus_t algorithm_ask(Answer *a, size_t workspace)
         s = cache.lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &bytes, sizeof bytes);
     if (!s)
         s = cache.lt.MatmulAlgoGetHeuristic(cache.handle, a->product, a->layout[1], a->layout[0], a->layout[2], a->layout[2],
-                                            wish, 1, &result, &found);
+                                            wish, wanted, a->candidate, &found);
     cache.lt.MatmulPreferenceDestroy(wish);
-    a->algorithm = result.algo;
+    a->candidates = found;
     a->plain = cache.plain || s == CUBLAS_STATUS_NOT_SUPPORTED || (!s && !found);
     return a->plain ? CUBLAS_STATUS_SUCCESS : s;
+}
+
+/* Takes the algorithm that was once chosen by timing, if the library still does. */
+static cublasStatus_t algorithm_take(Answer *a, const Choice *c, size_t workspace)
+{
+    cublasStatus_t s = cache.lt.MatmulAlgoCheck(cache.handle, a->product, a->layout[1], a->layout[0], a->layout[2], a->layout[2],
+                                                &c->algorithm, &a->candidate[0]);
+    a->candidate[0].algo = c->algorithm;
+    a->plain = cache.plain;
+    return s || a->candidate[0].workspaceSize <= workspace ? s : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 static void answer_free(Answer *a)
@@ -162,12 +170,33 @@ static void answer_free(Answer *a)
         cache.lt.MatmulDescDestroy(a->product);
 }
 
+void gemm_answers_forget(void)
+{
+    while (cache.count)
+        answer_free(&cache.answer[--cache.count]);
+}
+
+int64_t gemm_library_version(void)
+{
+    Error ignored = {0};
+    return cache.handle || cublaslt_load(&cache.lt, &ignored) ? (int64_t)cache.lt.GetVersion() : 0;
+}
+
+void cuda_tune(bool on)
+{
+    if (on)
+        gemm_answers_forget();
+    cache.tuning = on;
+}
+
 /* The kept answer to the question, or a new one; `operand` is the epilogue's. NULL after recording why there is none. */
 static Answer *answer_find(Ctx *c, OpId op, const Question *q, const void *operand)
 {
     for (size_t i = 0; i < cache.count; i++)
         if (memcmp(&cache.answer[i].question, q, sizeof *q) == 0)
             return &cache.answer[i];
+    size_t room = gemm_library_bytes(&c->target);
+    const Choice *chosen = gemm_choice_find(q);
     Answer a = {.question = *q}, *grown = realloc(cache.answer, (cache.count + 1) * sizeof *grown);
     if (!grown) {
         error_set(c->error, "out of host memory: %zu kinds of matrix products", cache.count + 1);
@@ -176,7 +205,8 @@ static Answer *answer_find(Ctx *c, OpId op, const Question *q, const void *opera
     cache.answer = grown;
     if (!library_start(c, op) || !library_check(c, op, product_describe(&a), "description of a product") ||
         !library_check(c, op, epilogue_point(&a, operand), "an epilogue's operand") ||
-        !library_check(c, op, algorithm_ask(&a, gemm_library_bytes(&c->target)), "choice of an algorithm")) {
+        (chosen && !library_check(c, op, algorithm_take(&a, chosen, room), "the algorithm that gemm-tune.json has for it")) ||
+        (!chosen && !library_check(c, op, algorithm_ask(&a, room), "choice of an algorithm"))) {
         answer_free(&a);
         return NULL;
     }
@@ -192,10 +222,59 @@ typedef struct Fused {
     void *operand;
 } Fused;
 
+/* A product as it is handed to the library. */
+typedef struct Product {
+    const void *A, *B;
+    void *C, *scratch;
+    float beta;
+} Product;
+
+static cublasStatus_t product_launch(const Ctx *c, const Answer *a, const cublasLtMatmulAlgo_t *algorithm, const Product *p)
+{
+    const float one = 1;
+    return cache.lt.Matmul(cache.handle, a->product, &one, p->B, a->layout[1], p->A, a->layout[0], &p->beta, p->C, a->layout[2],
+                           p->C, a->layout[2], algorithm, p->scratch, gemm_library_bytes(&c->target), (cudaStream_t)c->stream);
+}
+
+/* Milliseconds of the algorithm between two events, the least of TIMES after one that counts for nothing; INFINITY when the
+ * library, which proposed it, refuses it. */
+static float product_time(const Ctx *c, const Answer *a, const cublasLtMatmulAlgo_t *algorithm, const Product *p)
+{
+    cudaStream_t stream = (cudaStream_t)c->stream;
+    cudaEvent_t begin = NULL, end = NULL;
+    float least = INFINITY, ms;
+    bool ok = !cudaEventCreate(&begin) && !cudaEventCreate(&end);
+    for (int i = 0; ok && i <= TIMES; i++) {
+        ok = !cudaEventRecord(begin, stream) && !product_launch(c, a, algorithm, p) && !cudaEventRecord(end, stream) &&
+             !cudaEventSynchronize(end) && !cudaEventElapsedTime(&ms, begin, end);
+        least = ok && i > 0 ? fminf(least, ms) : least;
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return ok ? least : INFINITY;
+}
+
+/* Puts the fastest of an answer's candidates in front and keeps it as the run's choice. */
+static bool product_tune(Ctx *c, Answer *a, const Product *p)
+{
+    Choice choice = {.question = a->question, .ms = INFINITY};
+    for (int i = 0; i < a->candidates; i++) {
+        double ms = product_time(c, a, &a->candidate[i].algo, p);
+        choice.first_ms = i == 0 ? ms : choice.first_ms;
+        if (ms < choice.ms) {
+            choice.ms = ms;
+            a->candidate[0] = a->candidate[i];
+        }
+    }
+    a->candidates = 1;
+    choice.algorithm = a->candidate[0].algo;
+    return !isfinite(choice.first_ms) || gemm_choice_keep(&choice) || error_set(c->error, "out of host memory for a choice");
+}
+
 /* A product of types that the library takes. False when it has no algorithm with the epilogue: then nothing has been done. */
 static bool product_run(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Fused f, bool accumulate, void *scratch)
 {
-    const float one = 1, beta = accumulate ? 1 : 0;
+    const Product p = {A.data, B.data, C.data, scratch, accumulate ? 1 : 0};
     Question q = question_make(C, A, B, f.epilogue, accumulate, &c->target);
     Answer *a = answer_find(c, op, &q, f.operand);
     if (!a)
@@ -204,12 +283,9 @@ static bool product_run(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Fused f, 
         return false;
     if (a->plain)
         cuda_gemm_plain(c, op, C, A, B, tensor_1d(f.operand, C.dtype, C.columns), accumulate);
-    else if (library_check(c, op, epilogue_point(a, f.operand), "an epilogue's operand"))
-        library_check(c, op,
-                      cache.lt.Matmul(cache.handle, a->product, &one, B.data, a->layout[1], A.data, a->layout[0], &beta, C.data,
-                                      a->layout[2], C.data, a->layout[2], &a->algorithm, scratch, gemm_library_bytes(&c->target),
-                                      (cudaStream_t)c->stream),
-                      "product");
+    else if (library_check(c, op, epilogue_point(a, f.operand), "an epilogue's operand") &&
+             (a->candidates <= 1 || product_tune(c, a, &p)))
+        library_check(c, op, product_launch(c, a, &a->candidate[0].algo, &p), "product");
     return true;
 }
 
