@@ -371,7 +371,7 @@ static bool separator_find(Preparation *p, Error *e)
     int32_t *ids;
     int64_t count;
     p->facts->separator = -1;
-    if (!text)
+    if (!text || (p->facts->separator = tokenizer_special(p->tokenizer, text)) >= 0)
         return true;
     if (!tokenizer_encode(p->tokenizer, (const uint8_t *)text, strlen(text), &ids, &count, e))
         return error_prefix(e, "--separator");
@@ -384,7 +384,8 @@ static bool separator_find(Preparation *p, Error *e)
 static bool prepare(Preparation *p, Error *e)
 {
     const PrepareOptions *o = p->options;
-    if (!(p->tokenizer = tokenizer_create(o->tokenizer, e)) || !text_learn(p, e))
+    if (!(p->tokenizer = tokenizer_create(o->tokenizer, e)) || (o->allow_special && !tokenizer_allow_special(p->tokenizer, e)) ||
+        !text_learn(p, e))
         return false;
     p->facts->vocab_size = tokenizer_vocab_size(p->tokenizer);
     return separator_find(p, e) && dir_make(o->out, e) && files_drop(o->out, ".tmp", e) && text_encode(p, e) &&

@@ -56,7 +56,13 @@ enum { KEY_SHARD = 256, KEY_THREADS, KEY_BYTES, KEY_SEED, KEY_SEPARATOR };
 #define TOKENIZER_OPTION                                                                                                         \
     {                                                                                                                            \
         "tokenizer", 't', "KIND", 0,                                                                                             \
-            "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte", 0     \
+            "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "      \
+            "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR",                           \
+            0                                                                                                                    \
+    }
+#define SPECIAL_OPTION                                                                                                           \
+    {                                                                                                                            \
+        "allow-special", 's', NULL, 0, "Text such as <|endoftext|> is the special token of that name; default: it is text", 0    \
     }
 #define SHARD_OPTION                                                                                                             \
     {                                                                                                                            \
@@ -69,6 +75,7 @@ enum { KEY_SHARD = 256, KEY_THREADS, KEY_BYTES, KEY_SEED, KEY_SEPARATOR };
 
 static const struct argp_option prepare_options[] = {
     TOKENIZER_OPTION,
+    SPECIAL_OPTION,
     {"out", 'o', "DIR", 0, "Where to write; made when it doesn't exist", 0},
     {"separator", KEY_SEPARATOR, "TEXT", 0,
      "What ends a document, besides the end of a file: \\n for a document a line. It has to be one token, which will stand "
@@ -121,6 +128,9 @@ static error_t data_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 't':
         r->prepare.tokenizer = arg;
+        return 0;
+    case 's':
+        r->prepare.allow_special = true;
         return 0;
     case 'o':
         r->prepare.out = arg;
@@ -341,15 +351,26 @@ int data_main(int argc, char **argv)
 
 /* ---- tally tokenize, tally detokenize ---- */
 
+typedef struct FilterOptions {
+    const char *tokenizer;
+    bool allow_special;
+} FilterOptions;
+
+/* Without the first, those of detokenize: in ids there is nothing to allow. */
 static const struct argp_option tokenizer_options[] = {
-    {"tokenizer", 't', "WHICH", 0, "byte, or the folder or meta.json that `tally data prepare` or training has written", 0}, {0}};
+    SPECIAL_OPTION,
+    {"tokenizer", 't', "WHICH", 0, "byte, gpt2:DIR, or the folder or meta.json that `tally data prepare` or training has written",
+     0},
+    {0}};
 
 static error_t tokenizer_option(int key, char *arg, struct argp_state *state)
 {
-    const char **where = state->input;
+    FilterOptions *o = state->input;
     if (key == 't')
-        *where = arg;
-    else if (key == ARGP_KEY_END && !*where)
+        o->tokenizer = arg;
+    else if (key == 's')
+        o->allow_special = true;
+    else if (key == ARGP_KEY_END && !o->tokenizer)
         argp_error(state, "--tokenizer is needed");
     else if (key != ARGP_KEY_END)
         return ARGP_ERR_UNKNOWN;
@@ -398,12 +419,12 @@ static void print_pieces(const Tokenizer *t, const Text *text, Error *e)
 
 static int filter_main(const struct argp *argp, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *))
 {
-    const char *where = NULL;
-    parse(argp, argc, argv, &where);
+    FilterOptions o = {0};
+    parse(argp, argc, argv, &o);
     Error e = {0};
     Text text = {0};
-    Tokenizer *t = tokenizer_load(where, &e);
-    if (t && text_append(&text, "-", &e))
+    Tokenizer *t = tokenizer_load(o.tokenizer, &e);
+    if (t && (!o.allow_special || tokenizer_allow_special(t, &e)) && text_append(&text, "-", &e))
         print(t, &text, &e);
     text_free(&text);
     tokenizer_destroy(t);
@@ -426,7 +447,7 @@ int tokenize_main(int argc, char **argv)
 int detokenize_main(int argc, char **argv)
 {
     static const struct argp argp = {
-        tokenizer_options,
+        tokenizer_options + 1,
         tokenizer_option,
         "--tokenizer WHICH < IDS > TEXT",
         "Reads decimal token ids on standard input, separated by any white space, and prints the bytes they stand for.",

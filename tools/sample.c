@@ -13,12 +13,24 @@
 
 typedef struct SampleOptions {
     const char *dir, *prompt, *tokenizer, *device;
+    bool allow_special;
     GenerateOptions how;
     int64_t samples, threads;
     Error *e;
 } SampleOptions;
 
-enum { KEY_TEMPERATURE = 1000, KEY_TOP_K, KEY_TOP_P, KEY_SEED, KEY_SAMPLES, KEY_TOKENS, KEY_THREADS, KEY_TOKENIZER, KEY_DEVICE };
+enum {
+    KEY_TEMPERATURE = 1000,
+    KEY_TOP_K,
+    KEY_TOP_P,
+    KEY_SEED,
+    KEY_SAMPLES,
+    KEY_TOKENS,
+    KEY_THREADS,
+    KEY_TOKENIZER,
+    KEY_SPECIAL,
+    KEY_DEVICE
+};
 
 static const struct argp_option options[] = {
     {"checkpoint", 'c', "DIR", 0, "a checkpoint, or an --out-dir of `tally train` (its latest is taken); default: out", 0},
@@ -33,7 +45,9 @@ static const struct argp_option options[] = {
      "tokens of each; default 500. A sample of a model of documents ends with its document, at the data's separator", 0},
     {"device", KEY_DEVICE, "NAME", 0, "cuda (the first GPU), cuda:N or cpu; default auto: cuda, or cpu where there is no GPU", 0},
     {"threads", KEY_THREADS, "N", 0, "default: one per core", 0},
-    {"tokenizer", KEY_TOKENIZER, "WHERE", 0, "`byte`, a folder with a meta.json, or such a file; default: the checkpoint's", 0},
+    {"allow-special", KEY_SPECIAL, NULL, 0, "Text such as <|endoftext|> in the prompt is the special token of that name", 0},
+    {"tokenizer", KEY_TOKENIZER, "WHERE", 0,
+     "`byte`, `gpt2:DIR`, a folder with a meta.json, or such a file; default: the checkpoint's", 0},
     {0},
 };
 
@@ -86,6 +100,9 @@ static error_t option_take(int key, char *arg, struct argp_state *state)
         break;
     case KEY_DEVICE:
         o->device = arg;
+        break;
+    case KEY_SPECIAL:
+        o->allow_special = true;
         break;
     case KEY_TOKENIZER:
         o->tokenizer = arg;
@@ -244,7 +261,8 @@ int sample_main(int argc, char **argv)
     Tokenizer *tokenizer = NULL;
     int64_t separator;
     bool ok = !e.set && checkpoint_choose(o.dir, path, &e) && (tokenizer = tokenizer_open(path, &o, &separator, &e)) &&
-              model_open(&m, path, &o, &e) && sample(&o, &m, tokenizer, separator, &e);
+              (!o.allow_special || tokenizer_allow_special(tokenizer, &e)) && model_open(&m, path, &o, &e) &&
+              sample(&o, &m, tokenizer, separator, &e);
     model_free(&m);
     tokenizer_destroy(tokenizer);
     if (!ok)
