@@ -11,19 +11,21 @@
 #define TALLY_DATA_LOADER_H
 
 #include "base/error.h"
-#include "data/stream.h"
+#include "data/documents.h"
 
 #include <stdint.h>
 
 typedef struct LoaderConfig {
-    int64_t vocab_size;  /* V: every id must be below                                              */
-    int64_t batch_size;  /* B: rows of a micro-batch                                               */
-    int64_t block_size;  /* T: inputs of a row                                                     */
-    int64_t accumulate;  /* micro-batches that each rank adds up for one optimizer step            */
-    int64_t rank, world; /* this rank, 0 .. world-1, and the number of ranks                       */
-    int64_t epochs;      /* the data ends after that many; 0: never                                */
-    uint64_t seed;       /* decides the order                                                      */
-    int64_t kept;        /* 1: a batch stays good for one loader_next more                         */
+    int64_t vocab_size;               /* V: every id must be below                                              */
+    int64_t batch_size;               /* B: rows of a micro-batch                                               */
+    int64_t block_size;               /* T: inputs of a row                                                     */
+    int64_t accumulate;               /* micro-batches that each rank adds up for one optimizer step            */
+    int64_t rank, world;              /* this rank, 0 .. world-1, and the number of ranks                       */
+    int64_t epochs;                   /* the data ends after that many; 0: never                                */
+    uint64_t seed;                    /* decides the order                                                      */
+    const DocumentWindows *documents; /* windows of whole documents, of the stream and T; NULL: anywhere. To outlive the loader */
+    double delay;                     /* seconds by which each step's reading is longer: a slow disk, for tests                 */
+    int64_t kept;                     /* 1: a batch stays good for one loader_next more                         */
 
     /* Zeroed memory for the batches, NULL after recording an error, and its end: a device's own, say, which copies from it while
      * the host does something else. NULL: malloc's. */
