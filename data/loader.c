@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One optimizer step, as the thread prepares it. */
 typedef struct Buffer {
@@ -55,12 +56,13 @@ static bool buffer_fill(const Loader *l, Buffer *b, int64_t position)
     for (int64_t i = 0; i < l->step_windows; i++) {
         Window w = i < windows ? window_order_window(&l->order, position + i) : (Window){0, 0};
         int64_t micro = i / (c->world * c->batch_size), row = micro * c->batch_size + i % c->batch_size;
-        b->counted += w.count;
-        if (i / c->batch_size % c->world == c->rank &&
-            !window_read(l->stream, w.start, w.count, c->block_size, c->vocab_size, b->tokens + row * c->block_size,
-                         b->targets + row * c->block_size, &b->error))
+        bool mine = i / c->batch_size % c->world == c->rank;
+        if (!(mine ? window_read(l->stream, w.start, w.count, c->block_size, c->vocab_size, b->tokens + row * c->block_size,
+                                 b->targets + row * c->block_size, &b->counted, &b->error)
+                   : window_count(l->stream, w.start, w.count, c->vocab_size, &b->counted, &b->error)))
             return false;
     }
+    usleep((useconds_t)(1e6 * c->delay));
     return true;
 }
 
@@ -187,7 +189,7 @@ Loader *loader_create(const TokenStream *stream, const LoaderConfig *config, Err
     l->stream = stream;
     l->config = *config;
     l->step_windows = config->accumulate * config->world * config->batch_size;
-    bool good = window_order_init(&l->order, stream->count, config->block_size, config->seed, e) ||
+    bool good = window_order_init(&l->order, stream->count, config->block_size, config->seed, config->documents, e) ||
                 error_prefix(e, "%s", token_stream_name(stream));
     l->end = INT64_MAX;
     if (good && config->epochs > 0 && __builtin_mul_overflow(config->epochs, l->order.windows, &l->end))

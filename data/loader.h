@@ -11,18 +11,20 @@
 #define TALLY_DATA_LOADER_H
 
 #include "base/error.h"
-#include "data/stream.h"
+#include "data/documents.h"
 
 #include <stdint.h>
 
 typedef struct LoaderConfig {
-    int64_t vocab_size;  /* V: every id must be below                                              */
-    int64_t batch_size;  /* B: rows of a micro-batch                                               */
-    int64_t block_size;  /* T: inputs of a row                                                     */
-    int64_t accumulate;  /* micro-batches that each rank adds up for one optimizer step            */
-    int64_t rank, world; /* this rank, 0 .. world-1, and the number of ranks                       */
-    int64_t epochs;      /* the data ends after that many; 0: never                                */
-    uint64_t seed;       /* decides the order                                                      */
+    int64_t vocab_size;               /* V: every id must be below                                              */
+    int64_t batch_size;               /* B: rows of a micro-batch                                               */
+    int64_t block_size;               /* T: inputs of a row                                                     */
+    int64_t accumulate;               /* micro-batches that each rank adds up for one optimizer step            */
+    int64_t rank, world;              /* this rank, 0 .. world-1, and the number of ranks                       */
+    int64_t epochs;                   /* the data ends after that many; 0: never                                */
+    uint64_t seed;                    /* decides the order                                                      */
+    const DocumentWindows *documents; /* windows of whole documents, of the stream and T; NULL: anywhere. To outlive the loader */
+    double delay;                     /* seconds by which each step's reading is longer: a slow disk, for tests                 */
 } LoaderConfig;
 
 /* What one rank trains on in one optimizer step. Belongs to the loader and is good until the next loader_next, loader_seek or

@@ -315,7 +315,7 @@ static int stories_main(int argc, char **argv)
         prepare_run(&r, "stories", &e);
     source_close(r.prepare.source);
     if (!e.set)
-        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", r.prepare.out);
+        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
     return finish(argv[0], &e);
 }
 

@@ -42,6 +42,10 @@ typedef struct TrainOptions {
     /* What happens when. */
     int64_t grad_stats, eval_interval, eval_iters, log_interval, sample_interval, sample_tokens, checkpoint_interval, keep;
     bool overfit, tune;
+
+    /* Which windows, and which of their targets. */
+    bool whole_documents;
+    int64_t ignore_after_token, loader_delay; /* -1: all count; milliseconds */
 } TrainOptions;
 
 TrainOptions train_options_default(void);

@@ -132,10 +132,31 @@ void trainer_print_plan(FILE *out, const Trainer *t)
 
 /* ---- Data ---------------------------------------------------------------------------------------------------------- */
 
+/* What is known of a split beside its tokens: whether they are all there, where its documents are, and its floor. */
+static bool split_open(Trainer *t, int split, TokenStream *s, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    int64_t said = t->facts.tokens[split];
+    s->ignore_after = o->ignore_after_token;
+    if (said && said != s->count)
+        return error_set(e, "%s: has %lld tokens with what belongs to it, but %s says %lld; prepare the data again",
+                         token_stream_name(s), (long long)s->count, t->meta, (long long)said);
+    t->floor[split] = t->facts.nats[split] > 0 && s->ignore_after < 0 ? t->facts.nats[split] / (double)(s->count - 1) : NAN;
+    if (!o->whole_documents)
+        return true;
+    if (t->facts.separator < 0)
+        return error_usage(
+            e, "whole_documents: %s has no meta.json that names a separator; `tally data prepare --separator` writes one",
+            o->data);
+    return document_windows_find(&t->documents[split], s, t->facts.separator, o->block_size, t->model.config.vocab_size, e);
+}
+
 static bool data_open(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
-    if (!token_stream_open(&t->tokens, o->data, "train", e))
+    t->facts.separator = -1;
+    if ((t->meta[0] && !data_facts_read(t->meta, &t->facts, e)) || !token_stream_open(&t->tokens, o->data, "train", e) ||
+        !split_open(t, SPLIT_TRAIN, &t->tokens, e))
         return false;
     t->validates = o->eval_interval > 0 && token_stream_present(o->data, "val");
     if (!t->validates)
@@ -144,7 +165,7 @@ static bool data_open(Trainer *t, Error *e)
         return false;
     /* --data FILE names no splits: what one trains on does not validate */
     t->validates = strcmp(token_stream_name(&t->tokens), token_stream_name(&t->validation)) != 0;
-    return true;
+    return !t->validates || split_open(t, SPLIT_VAL, &t->validation, e);
 }
 
 /* What samples begin with; refused now rather than at the first sample. */
@@ -171,7 +192,9 @@ static bool loader_open(Trainer *t, Error *e)
                            .accumulate = o->gradient_accumulation_steps,
                            .world = 1,
                            .epochs = o->epochs,
-                           .seed = (uint64_t)o->seed};
+                           .seed = (uint64_t)o->seed,
+                           .documents = o->whole_documents ? &t->documents[SPLIT_TRAIN] : NULL,
+                           .delay = 1e-3 * (double)o->loader_delay};
     t->loader = loader_create(&t->tokens, &config, e);
     if (!t->loader || !loader_seek(t->loader, t->state.loader_position, e))
         return false;
@@ -182,7 +205,8 @@ static bool loader_open(Trainer *t, Error *e)
                                      .batch_size = o->batch_size,
                                      .block_size = o->block_size,
                                      .iters = o->eval_iters,
-                                     .seed = (uint64_t)o->seed};
+                                     .seed = (uint64_t)o->seed,
+                                     .documents = o->whole_documents ? &t->documents[SPLIT_VAL] : NULL};
     t->evaluation_batch = memory_get(e, (size_t)(2 * o->batch_size * o->block_size), sizeof(int32_t), "an evaluation batch");
     return t->evaluation_batch && (!t->validates || evaluation_check(&t->evaluation, e));
 }
@@ -199,6 +223,7 @@ static bool same_data(const Trainer *t, Error *e)
         int64_t saved, now;
     } fields[] = {{"seed", json_integer_value(json_object_get(settings, "seed")), o->seed},
                   {"block_size", t->state.block_size, o->block_size},
+                  {"whole_documents", json_is_true(json_object_get(settings, "whole_documents")), o->whole_documents},
                   {"data: the number of tokens", t->state.data_tokens, t->tokens.count}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].saved != fields[i].now)
@@ -363,6 +388,23 @@ static void precision_print(const Trainer *t)
     printf("\n");
 }
 
+/* How low a loss can be, and what keeps this run from it beside the model. */
+static void floor_print(const Trainer *t)
+{
+    const DocumentWindows *d = &t->documents[SPLIT_TRAIN];
+    if (isnan(t->floor[SPLIT_TRAIN]))
+        return;
+    printf("Floor: %.6f nats per token of the data to train on", t->floor[SPLIT_TRAIN]);
+    if (t->validates)
+        printf(", %.6f to validate", t->floor[SPLIT_VAL]);
+    if (!t->options.whole_documents)
+        printf("; out of reach, since windows begin inside documents: --whole-documents");
+    else if (d->inside)
+        printf("; out of reach, since %lld windows begin inside documents longer than %lld", (long long)d->inside,
+               (long long)t->options.block_size);
+    printf("\n");
+}
+
 static void header_print(const Trainer *t)
 {
     const TrainOptions *o = &t->options;
@@ -377,6 +419,7 @@ static void header_print(const Trainer *t)
            f->bias ? "" : ", no biases");
     printf("Data: %s, %lld tokens to train on, %lld to validate; %lld windows an epoch\n", o->data, (long long)t->tokens.count,
            (long long)(t->validates ? t->validation.count : 0), (long long)loader_epoch_windows(t->loader));
+    floor_print(t);
     printf("Run: steps %lld to %lld of %lld tokens (B %lld x T %lld x %lld), %s schedule %g to %g, warm-up %lld, seed %lld\n",
            (long long)t->state.iter, (long long)o->max_iters,
            (long long)(o->batch_size * o->block_size * o->gradient_accumulation_steps), (long long)o->batch_size,
@@ -459,6 +502,8 @@ void trainer_close(Trainer *t)
     model_free(&t->model);
     token_stream_close(&t->tokens);
     token_stream_close(&t->validation);
+    for (int split = 0; split < SPLITS; split++)
+        document_windows_free(&t->documents[split]);
     tokenizer_destroy(t->tokenizer);
     free(t->prompt);
     free(t->evaluation_batch);

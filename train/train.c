@@ -144,6 +144,8 @@ static LogStep step_describe(Trainer *t, double seconds, double waited)
     LogStep line = {.step = t->state.iter,
                     .steps = t->options.max_iters,
                     .loss = tokens > 0 ? t->step.loss_sum / tokens : 0,
+                    .floor = t->floor[SPLIT_TRAIN],
+                    .val_floor = t->floor[SPLIT_VAL],
                     .learning_rate = (double)t->step.learning_rate,
                     .grad_norm = t->step.grad_norm,
                     .seconds = seconds,

@@ -5,6 +5,7 @@
 
 #include "data/evaluation.h"
 #include "data/loader.h"
+#include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "model/fit.h"
 #include "train/checkpoint.h"
@@ -21,6 +22,9 @@ typedef struct Trainer {
     json_t *settings;           /* the options, as they are stored          */
 
     TokenStream tokens, validation;
+    DataFacts facts;                   /* of meta.json; zeros without one              */
+    DocumentWindows documents[SPLITS]; /* with --whole-documents                       */
+    double floor[SPLITS];              /* nats per target that no model goes below; NaN: not known */
     bool validates;
     EvaluationData evaluation;
     int32_t *evaluation_batch; /* [2, B, T]: tokens and targets             */
