@@ -573,6 +573,11 @@ static void files_may_go(void **state)
     assert_non_null(strstr(o->out, "train.bin  1000 tokens")); /* hello, world, the end, \n: 250 times */
     o = works("data prepare text --tokenizer gpt2:gone --out data-2 --val-fraction 0.5");
     assert_non_null(strstr(o->out, "train.bin  4000 tokens")); /* 14 for <|endoftext|>\n: |>\n are |, >, \n */
+    works("data prepare text --tokenizer gpt2:gone --separator <|endoftext|> --out data-3 --val-fraction 0");
+    json_t *facts = json_read("data-3/meta.json", &(Error){0});
+    assert_int_equal(json_integer_value(json_object_get(facts, "separator")), SMALL_VOCAB - 1);
+    assert_int_equal(json_integer_value(json_object_get(facts, "train_documents")), 501); /* the last is a line end */
+    json_decref(facts);
     assert_int_equal(system("rm -r gone"), 0);
     works("train %s --max-iters 2 --out-dir run", TINY);
     assert_int_equal(system("rm -r data"), 0);
