@@ -288,6 +288,22 @@ static bool file_drop(const char *dir, const char *name, Error *e)
     return unlink(path) == 0 || errno == ENOENT || error_set(e, "%s: cannot remove: %s", path, strerror(errno));
 }
 
+/* What would be in the way at the end is found at the beginning. */
+static bool places_check(const char *dir, Error *e)
+{
+    static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_SIZE];
+        size_t size;
+        if (!path_join(path, dir, names[i], e))
+            return false;
+        int fd = file_exists(path) ? file_open(path, &size, e) : -1;
+        if (fd >= 0)
+            close(fd);
+    }
+    return !e->set;
+}
+
 /* Brings the finished files to their names. A split that is one file gets the plain one. */
 static bool files_place(const Preparation *p, Error *e)
 {
@@ -388,8 +404,8 @@ static bool prepare(Preparation *p, Error *e)
         !text_learn(p, e))
         return false;
     p->facts->vocab_size = tokenizer_vocab_size(p->tokenizer);
-    return separator_find(p, e) && dir_make(o->out, e) && files_drop(o->out, ".tmp", e) && text_encode(p, e) &&
-           splits_finish(p, e) && data_set_place(p, e);
+    return separator_find(p, e) && dir_make(o->out, e) && places_check(o->out, e) && files_drop(o->out, ".tmp", e) &&
+           text_encode(p, e) && splits_finish(p, e) && data_set_place(p, e);
 }
 
 bool data_prepare(const PrepareOptions *o, DataFacts *f, Error *e)

@@ -252,11 +252,11 @@ static void impossible_settings(void **state)
 {
     (void)state;
     static const LoaderConfig cases[] = {
-        {V, 0, 4, 1, 0, 1, 0, 0, NULL, 0},         {V, 1, 0, 1, 0, 1, 0, 0, NULL, 0},
-        {V, 1, 4, 0, 0, 1, 0, 0, NULL, 0},         {V, 1, 4, 1, 1, 1, 0, 0, NULL, 0},
-        {V, 1, 4, 1, -1, 1, 0, 0, NULL, 0},        {V, 1, 4, 1, 0, 1, -1, 0, NULL, 0},
-        {V, 1, 4, 1, 0, 1, INT64_MAX, 0, NULL, 0}, {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0, NULL, 0},
-        {0, 1, 4, 1, 0, 1, 0, 0, NULL, 0},
+        {V, 0, 4, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},         {V, 1, 0, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
+        {V, 1, 4, 0, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},         {V, 1, 4, 1, 1, 1, 0, 0, NULL, 0, 0, NULL, NULL},
+        {V, 1, 4, 1, -1, 1, 0, 0, NULL, 0, 0, NULL, NULL},        {V, 1, 4, 1, 0, 1, -1, 0, NULL, 0, 0, NULL, NULL},
+        {V, 1, 4, 1, 0, 1, INT64_MAX, 0, NULL, 0, 0, NULL, NULL}, {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
+        {0, 1, 4, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
     };
     TokenStream s = stream_make(50, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -369,6 +369,54 @@ static void resume_anywhere(void **state)
     assert_int_equal(loader_steps_left(l), INT64_MAX);
     loader_destroy(other);
     loader_destroy(l);
+    stream_drop(&s);
+}
+
+static int taken_blocks;
+
+static void *counted_take(size_t bytes, const char *what, Error *e)
+{
+    taken_blocks++;
+    return memory_get(e, bytes, 1, what);
+}
+
+static void counted_give(void *p)
+{
+    taken_blocks--;
+    free(p);
+}
+
+/* With `kept`, what a step handed out is untouched while the next one is in use, however far the thread reads ahead; and the
+ * memory is the caller's. */
+static void kept_batches(void **state)
+{
+    (void)state;
+    enum { T = 4, B = 3, STEPS = 40 };
+    TokenStream s = stream_make(2000, 1000);
+    Loader *plain = loader_make(&s, (LoaderConfig){.batch_size = B, .block_size = T, .accumulate = 2, .seed = 9});
+    Loader *l = loader_make(&s, (LoaderConfig){.batch_size = B,
+                                               .block_size = T,
+                                               .accumulate = 2,
+                                               .seed = 9,
+                                               .kept = 1,
+                                               .memory_take = counted_take,
+                                               .memory_give = counted_give});
+    assert_true(taken_blocks == 6 && loader_bytes(l) == 3 * 2 * 4 * 2 * B * T);
+    StepBatch last = {0};
+    int32_t copy[2 * B * T];
+    for (int step = 0; step < STEPS; step++) {
+        StepBatch b = next(l), want = next(plain);
+        usleep(200); /* the thread fills what it may */
+        assert_memory_equal(b.tokens, want.tokens, sizeof copy);
+        assert_memory_equal(b.targets, want.targets, sizeof copy);
+        if (step)
+            assert_memory_equal(last.tokens, copy, sizeof copy);
+        memcpy(copy, b.tokens, sizeof copy);
+        last = b;
+    }
+    loader_destroy(plain);
+    loader_destroy(l);
+    assert_int_equal(taken_blocks, 0);
     stream_drop(&s);
 }
 
@@ -753,6 +801,7 @@ int main(void)
         cmocka_unit_test(windows_cross_shards_and_epochs),
         cmocka_unit_test(same_order_for_any_ranks),
         cmocka_unit_test(resume_anywhere),
+        cmocka_unit_test(kept_batches),
         cmocka_unit_test(last_step_is_smaller),
         cmocka_unit_test(bad_id_in_the_data),
         cmocka_unit_test(windows_of_whole_documents),

@@ -21,8 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Prints an error, if there is one. Returns the exit code. */
-static int finish(const char *command, Error *e)
+int data_finish(const char *command, Error *e)
 {
     if (!e->set && (fflush(stdout) != 0 || ferror(stdout)))
         error_set(e, "standard output: cannot write: %s", strerror(errno));
@@ -32,8 +31,7 @@ static int finish(const char *command, Error *e)
     return e->usage ? 2 : 1;
 }
 
-/* Parses the command line into `input`; a wrong one ends the program with exit code 2. */
-static void parse(const struct argp *argp, int argc, char **argv, void *input)
+void data_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     argp_err_exit_status = 2;
     args_dashes(argc, argv);
@@ -264,7 +262,7 @@ static int prepare_main(int argc, char **argv)
     Error e = {0};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1}};
     if ((r.files = memory_get(&e, (size_t)argc, sizeof *r.files, "the list of files"))) {
-        parse(&argp, argc, argv, &r);
+        data_parse(&argp, argc, argv, &r);
         r.prepare.source = source_files(r.files, r.count, r.prepare.separator, r.prepare.out, &e);
         if (r.prepare.source)
             prepare_run(&r, "text", &e);
@@ -273,7 +271,7 @@ static int prepare_main(int argc, char **argv)
     }
     if (!e.set)
         printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", r.prepare.out);
-    return finish(argv[0], &e);
+    return data_finish(argv[0], &e);
 }
 
 static void stories_print(const Request *r)
@@ -303,20 +301,20 @@ static int stories_main(int argc, char **argv)
         NULL};
     Error e = {0};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1, .separator = "\n"}, .bytes = 1e6, .seed = 1};
-    parse(&argp, argc, argv, &r);
+    data_parse(&argp, argc, argv, &r);
     StoryMean mean = stories_expected();
     fprintf(r.prepare.out ? stdout : stderr, "grammar    %.6f nats per byte: %.4f nats a story of %.2f bytes, at most %d\n",
             mean.nats / (mean.bytes + 1), mean.nats, mean.bytes + 1, mean.longest + 1);
     if (!r.prepare.out) {
         stories_print(&r);
-        return finish(argv[0], &e);
+        return data_finish(argv[0], &e);
     }
     if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, &e)))
         prepare_run(&r, "stories", &e);
     source_close(r.prepare.source);
     if (!e.set)
         printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
-    return finish(argv[0], &e);
+    return data_finish(argv[0], &e);
 }
 
 /* ---- tally data ---- */
@@ -328,6 +326,7 @@ static const struct {
 } data_commands[] = {
     {"prepare", prepare_main, "tally data prepare", "text to token files"},
     {"stories", stories_main, "tally data stories", "a text of any length whose entropy is known"},
+    {"info", data_info_main, "tally data info", "what is in a folder of tokens"},
 };
 
 enum { DATA_COMMANDS = sizeof data_commands / sizeof *data_commands };
@@ -420,7 +419,7 @@ static void print_pieces(const Tokenizer *t, const Text *text, Error *e)
 static int filter_main(const struct argp *argp, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *))
 {
     FilterOptions o = {0};
-    parse(argp, argc, argv, &o);
+    data_parse(argp, argc, argv, &o);
     Error e = {0};
     Text text = {0};
     Tokenizer *t = tokenizer_load(o.tokenizer, &e);
@@ -428,7 +427,7 @@ static int filter_main(const struct argp *argp, int argc, char **argv, void (*pr
         print(t, &text, &e);
     text_free(&text);
     tokenizer_destroy(t);
-    return finish(argv[0], &e);
+    return data_finish(argv[0], &e);
 }
 
 int tokenize_main(int argc, char **argv)

@@ -119,6 +119,7 @@ static const OptionRow table[] = {
     FLAG(overfit, "train on the first micro-batches again and again: the loss must go to 0"),
     HEADING("Machine:"),
     TEXT(device, "NAME", "cuda (the first GPU), cuda:N, cpu; auto: cuda, or cpu where there is no GPU"),
+    HINT(no_graph, "on a GPU, launch every kernel anew instead of replaying a recorded step (a CUDA graph): the same numbers"),
     INT(threads, 0, 4096, "threads; 0: one per core"),
     FLAG(tune, "on a GPU: time several algorithms for each matrix product, and keep the choice with the run"),
     INT(seed, 0, 0x1p63, "of weights, data order, dropout and samples"),

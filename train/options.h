@@ -16,7 +16,7 @@ typedef char OptionText[1024];
 typedef struct TrainOptions {
     OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
     OptionText precision, param_dtype, master_dtype, grad_dtype, act_dtype, resid_dtype, m_dtype, v_dtype, recompute;
-    bool resume, quiet, verbose, json, fit;
+    bool resume, quiet, verbose, json, fit, no_graph;
     int64_t seed, threads;
     double mem_cap; /* bytes; 0: what the machine has */
 

@@ -93,12 +93,31 @@ static bool fit_take(Trainer *t, Error *e)
     return true;
 }
 
+/* Is this a GPU that nobody asked for and that the plan does not fit? Then it is the CPU's, and its note says why. */
+static bool cpu_take(Trainer *t, Target *target, Error *e)
+{
+    const TrainOptions *o = &t->options;
+    BytesText needed, there;
+    Error unfit = {0};
+    if (target->kind != DEVICE_CUDA || strcmp(o->device, "auto") != 0 || o->fit || trainer_fits(t, &unfit))
+        return false;
+    char gpu[sizeof target->name];
+    double bytes = t->room.bytes;
+    strcpy(gpu, target->name);
+    t->device = device_open("cpu", (int)o->threads, target, e);
+    t->room = room_here(target, o->mem_cap);
+    snprintf(target->note, sizeof target->note, "the plan needs %s of the GPU (%s), which has %s free",
+             bytes_text(needed, (double)plan_total_bytes(&t->model.plan)), gpu, bytes_text(there, bytes));
+    return true;
+}
+
 bool trainer_plan(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
     ModelConfig config;
     ModelRun run;
     Target target;
+    bool here = t->card.kind != DEVICE_CUDA && t->room.bytes <= 0; /* nobody plans for other memory */
     if (t->card.kind == DEVICE_CUDA)
         target = t->card;
     else
@@ -107,8 +126,14 @@ bool trainer_plan(Trainer *t, Error *e)
         return false;
     if (t->room.bytes <= 0)
         t->room = room_here(&target, o->mem_cap);
-    if (!model_plan(&t->model, &config, &run, &target, e) || !o->fit)
-        return !e->set;
+    if (!model_plan(&t->model, &config, &run, &target, e))
+        return false;
+    if (here && cpu_take(t, &target, e)) {
+        model_free(&t->model);
+        return !e->set && model_plan(&t->model, &config, &run, &target, e);
+    }
+    if (!o->fit)
+        return true;
     if (!fit_take(t, e) || !train_options_run(o, &run, e))
         return false;
     model_free(&t->model);
@@ -194,7 +219,10 @@ static bool loader_open(Trainer *t, Error *e)
                            .epochs = o->epochs,
                            .seed = (uint64_t)o->seed,
                            .documents = o->whole_documents ? &t->documents[SPLIT_TRAIN] : NULL,
-                           .delay = 1e-3 * (double)o->loader_delay};
+                           .delay = 1e-3 * (double)o->loader_delay,
+                           .kept = t->device->mark != NULL, /* the step before may still be copying */
+                           .memory_take = t->device->host_take,
+                           .memory_give = t->device->host_give};
     t->loader = loader_create(&t->tokens, &config, e);
     if (!t->loader || !loader_seek(t->loader, t->state.loader_position, e))
         return false;
@@ -307,7 +335,7 @@ static bool tune(Trainer *t, Error *e)
     if (!zeros)
         return false;
     t->device->tune(true);
-    step_state_send(t);
+    step_state_send(t, &t->step);
     for (int pass = 0; pass < 2; pass++) {
         copy_in(&m->ctx, m->tokens, zeros);
         copy_in(&m->ctx, m->targets, zeros);
@@ -349,6 +377,14 @@ bool trainer_begin(Trainer *t, Error *e)
                              .min_lr = o->min_lr,
                              .decay = o->decay_fraction};
     t->step = (StepState){.seed = (uint64_t)o->seed, .loss_scale = 1, .adam_t = t->state.adam_t};
+    copy_in(&t->model.ctx, t->model.state, &t->step);
+    t->given = t->state.iter;
+    t->copier = t->model.ctx;
+    if (t->device->queue)
+        t->copier.stream = t->device->queue(QUEUE_COPY);
+    for (int i = 0; i < 2; i++)
+        if (!(t->flight[i].state = t->device->host_take(sizeof(StepState), "the numbers of a step", e)))
+            return false;
     return schedule_kind_parse(o->schedule, &t->schedule.kind) && tuning_open(t, e);
 }
 
@@ -413,6 +449,8 @@ static void header_print(const Trainer *t)
     printf("It fits: %s taken.\n", bytes_text(total, (double)plan_total_bytes(&t->model.plan)));
     if (t->model.ctx.target.note[0])
         printf("On the CPU: %s\n", t->model.ctx.target.note);
+    else if (t->model.ctx.target.kind == DEVICE_CUDA)
+        printf("On the GPU: %s%s\n", t->model.ctx.target.name, t->options.no_graph ? "" : ", steps as CUDA graphs");
     precision_print(t);
     printf("Model: %lld layers, %lld heads, %lld channels, context %lld, vocabulary %lld, dropout %g%s\n", (long long)f->n_layer,
            (long long)f->n_head, (long long)f->n_embd, (long long)f->block_size, (long long)f->vocab_size, f->dropout,
@@ -496,6 +534,14 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
 
 void trainer_close(Trainer *t)
 {
+    if (t->model.persistent)
+        t->device->synchronize(&t->model.ctx); /* a step that failed may leave copies under way */
+    for (int i = 0; i < RECORDINGS; i++)
+        if (t->recording[i])
+            t->device->record_free(t->recording[i]);
+    for (int i = 0; i < 2; i++)
+        if (t->flight[i].state)
+            t->device->host_give(t->flight[i].state);
     log_close(&t->log);
     grad_stats_close(&t->grad_stats);
     loader_destroy(t->loader);
