@@ -85,6 +85,23 @@ static inline json_t *small_meta(void)
                      merges, "special_tokens", "<|endoftext|>", SMALL_VOCAB - 1);
 }
 
+/* The same as a tokenizer.json, with vocabulary and merges from a meta.json; a new object. */
+static inline json_t *small_tokenizer_json(const json_t *source)
+{
+    json_t *root = json_pack("{s:s, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b}, s:{s:s}, s:{s:s, s:n, s:n, s:s, s:s, s:b}}",
+                             "version", "1.0", "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0,
+                             "trim_offsets", 1, "use_regex", 1, "post_processor", "type", "ByteLevel", "add_prefix_space", 1,
+                             "trim_offsets", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "dropout", "unk_token",
+                             "continuing_subword_prefix", "", "end_of_word_suffix", "", "fuse_unk", 0);
+    json_t *model = json_object_get(root, "model");
+    json_object_set(model, "vocab", json_object_get(source, "vocab"));
+    json_object_set(model, "merges", json_object_get(source, "merges"));
+    json_object_set_new(root, "added_tokens",
+                        json_pack("[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}]", "id", SMALL_VOCAB - 1, "content", "<|endoftext|>",
+                                  "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
+    return root;
+}
+
 /* ---- Words ---- */
 
 /* 'L'etter, 'N'umber, 'O'ther, ' ' blank, 'R'aw byte; '?' where only Unicode's tables would know. */

@@ -34,23 +34,6 @@ static void pair_write(const char *dir, const json_t *source)
     fclose(f);
 }
 
-/* A tokenizer.json of GPT-2's kind; a new object. */
-static json_t *tokenizer_json(const json_t *source)
-{
-    json_t *root = json_pack("{s:s, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b}, s:{s:s}, s:{s:s, s:n, s:n, s:s, s:s, s:b}}",
-                             "version", "1.0", "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0,
-                             "trim_offsets", 1, "use_regex", 1, "post_processor", "type", "ByteLevel", "add_prefix_space", 1,
-                             "trim_offsets", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "dropout", "unk_token",
-                             "continuing_subword_prefix", "", "end_of_word_suffix", "", "fuse_unk", 0);
-    json_t *model = json_object_get(root, "model");
-    json_object_set(model, "vocab", json_object_get(source, "vocab"));
-    json_object_set(model, "merges", json_object_get(source, "merges"));
-    json_object_set_new(root, "added_tokens",
-                        json_pack("[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}]", "id", SMALL_VOCAB - 1, "content", "<|endoftext|>",
-                                  "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
-    return root;
-}
-
 static void tokenizer_json_write(const char *dir, const json_t *root)
 {
     char path[PATH_SIZE];
@@ -379,7 +362,7 @@ static void all_files_say_the_same(void **state)
 {
     (void)state;
     Error e = {0};
-    json_t *meta = small_meta(), *root = tokenizer_json(meta), *pairs = json_array(), *line;
+    json_t *meta = small_meta(), *root = small_tokenizer_json(meta), *pairs = json_array(), *line;
     size_t i;
     pair_write("pair", meta);
     assert_same_tokenizer("gpt2:pair");
@@ -559,7 +542,7 @@ static void other_kinds_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Error e = {0};
-        json_t *meta = small_meta(), *root = tokenizer_json(meta), *change = json_loads(cases[i].change, 0, NULL);
+        json_t *meta = small_meta(), *root = small_tokenizer_json(meta), *change = json_loads(cases[i].change, 0, NULL);
         assert_non_null(change);
         json_object_update_recursive(root, change);
         tokenizer_json_write("kind", root);
@@ -590,6 +573,11 @@ static void files_may_go(void **state)
     assert_non_null(strstr(o->out, "train.bin  1000 tokens")); /* hello, world, the end, \n: 250 times */
     o = works("data prepare text --tokenizer gpt2:gone --out data-2 --val-fraction 0.5");
     assert_non_null(strstr(o->out, "train.bin  4000 tokens")); /* 14 for <|endoftext|>\n: |>\n are |, >, \n */
+    works("data prepare text --tokenizer gpt2:gone --separator <|endoftext|> --out data-3 --val-fraction 0");
+    json_t *facts = json_read("data-3/meta.json", &(Error){0});
+    assert_int_equal(json_integer_value(json_object_get(facts, "separator")), SMALL_VOCAB - 1);
+    assert_int_equal(json_integer_value(json_object_get(facts, "train_documents")), 501); /* the last is a line end */
+    json_decref(facts);
     assert_int_equal(system("rm -r gone"), 0);
     works("train %s --max-iters 2 --out-dir run", TINY);
     assert_int_equal(system("rm -r data"), 0);

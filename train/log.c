@@ -118,10 +118,14 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     number_set(object, "loss", s->loss);
     if (s->evaluated)
         number_set(object, "val_loss", s->val_loss);
-    if (!isnan(s->floor))
+    if (!isnan(s->floor)) {
         number_set(object, "floor", s->floor);
-    if (s->evaluated && !isnan(s->val_floor))
+        number_set(object, "gap", s->loss - s->floor);
+    }
+    if (s->evaluated && !isnan(s->val_floor)) {
         number_set(object, "val_floor", s->val_floor);
+        number_set(object, "val_gap", s->val_loss - s->val_floor);
+    }
     number_set(object, "lr", s->learning_rate);
     number_set(object, "grad_norm", s->grad_norm);
     number_set(object, "ms", 1e3 * s->seconds);

@@ -498,6 +498,8 @@ static bool log_begin(Trainer *t, Error *e)
     json_t *configuration = configuration_json(t);
     if (o->init_from[0])
         json_object_set_new(configuration, "init_from", json_string(o->init_from));
+    if (t->validates && !isnan(t->floor[SPLIT_VAL]))
+        json_object_set_new(configuration, "val_floor", json_real(t->floor[SPLIT_VAL]));
     bool ok = log_open(&t->log, o->out_dir, configuration, t->state.iter, o->log_interval, o->quiet, e);
     json_decref(configuration);
     return ok;
