@@ -399,10 +399,12 @@ static void merges_in_other_clothes(void **state)
     (void)state;
     json_t *meta = small_meta(), *vocab = json_object_get(meta, "vocab");
     json_object_set_new(vocab, "##", json_integer(SMALL_VOCAB));
+    json_object_set_new(vocab, "<>", json_integer(SMALL_VOCAB + 1)); /* a merge makes it: it is not special */
     pair_write("clothes", meta);
-    put("clothes/merges.txt", "# #\r\n\r\nh e");
+    put("clothes/merges.txt", "# #\r\n\r\n< >\nh e");
     Tokenizer *t = loaded("gpt2:clothes");
     assert_pieces(t, "##he", 4, "##|he");
+    assert_int_equal(tokenizer_special(t, "<>"), -1);
     assert_int_equal(tokenizer_special(t, "<|endoftext|>"), SMALL_VOCAB - 1);
     tokenizer_destroy(t);
     json_decref(meta);
@@ -525,6 +527,7 @@ static void other_kinds_refused(void **state)
         {"{\"post_processor\": {\"type\": \"TemplateProcessing\"}}", "post_processor.type: is \"TemplateProcessing\""},
         {"{\"post_processor\": null}", NULL},
         {"{\"decoder\": {\"type\": \"Metaspace\"}}", "decoder.type: is \"Metaspace\""},
+        {"{\"decoder\": null}", "decoder.type: is missing"},
         {"{\"truncation\": {\"max_length\": 3}}", NULL},
         {"{\"added_tokens\": null}", NULL},
         {"{\"added_tokens\": [{\"id\": 0, \"content\": \"x\", \"special\": false}]}", "added_tokens: special: is false"},
