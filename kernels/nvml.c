@@ -183,10 +183,12 @@ static void processes_read(Nvml *n, void *gpu, GpuReading *r)
 bool nvml_read(Nvml *n, unsigned index, const char *bus, GpuReading *r)
 {
     void *gpu = NULL;
+    for (size_t i = 0; i < sizeof *r / sizeof(double); i++) /* the name too, which is written over */
+        ((double *)r)[i] = NAN;
+    if (!n)
+        return false;
     int (*by_index)(unsigned, void **) = (int (*)(unsigned, void **))find(n, "nvmlDeviceGetHandleByIndex_v2");
     int (*by_bus)(const char *, void **) = (int (*)(const char *, void **))find(n, "nvmlDeviceGetHandleByPciBusId_v2");
-    for (size_t i = 0; i < sizeof *r / sizeof(double); i++)
-        ((double *)r)[i] = NAN;
     if (bus ? !by_bus || by_bus(bus, &gpu) != 0 : !by_index || by_index(index, &gpu) != 0)
         return false;
     numbers_read(n, gpu, r);

@@ -33,8 +33,8 @@ void nvml_close(Nvml *n);
 /* The driver's version, "580.65.06", or "" ; the CUDA that it can run at most, 13000 for 13.0, or 0; and its GPUs. */
 void nvml_driver(Nvml *n, char version[96], int *cuda, unsigned *gpus);
 
-/* Fills *r with what there is of GPU number `index`, or of the one on the PCI bus at `bus` ("0000:3b:00.0") unless that is NULL.
- * False when there is no such GPU, or the library lost it. */
+/* Fills *r with what there is (without a library, nothing) of GPU number `index`, or of the one on the PCI bus at `bus`
+ * ("0000:3b:00.0") unless that is NULL. False when there is no such GPU, or the library lost it. */
 bool nvml_read(Nvml *n, unsigned index, const char *bus, GpuReading *r);
 
 /* "power cap, heat" or "nothing": what holds clocks down; GPU_IDLE alone is no fault. Into text, which is returned. */

@@ -397,7 +397,10 @@ static DType gemm_type(const Trainer *t)
 
 bool trainer_measure_peak(Trainer *t, Error *e)
 {
+    size_t (*free_bytes)(void) = t->device->memory_free;
+    double before = free_bytes ? (double)free_bytes() : 0;
     t->gemm_peak = gemm_peak_measure(t->device, &t->model.ctx.target, gemm_type(t), e);
+    t->gpu.libraries = free_bytes ? before - (double)free_bytes() : 0; /* the first product loads them */
     return !e->set;
 }
 
@@ -531,6 +534,8 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
         (o->grad_stats && !grad_stats_open(&t->grad_stats, &t->model, e)))
         return false;
     header_print(t);
+    if (t->device->memory_free)
+        gpu_watch_open(&t->gpu);
     return log_begin(t, e);
 }
 
@@ -544,6 +549,7 @@ void trainer_close(Trainer *t)
     for (int i = 0; i < 2; i++)
         if (t->flight[i].state)
             t->device->host_give(t->flight[i].state);
+    gpu_watch_close(&t->gpu);
     log_close(&t->log);
     grad_stats_close(&t->grad_stats);
     loader_destroy(t->loader);
