@@ -148,8 +148,8 @@ static __device__ __forceinline__ void walk_load(const AttentionCall &a, WalkTil
     tile_load<T, HD, WALK>(grads, (const T *)a.datt + at.out + member + w.query * out_width, out_width, rows, a);
     if (i < WALK) {
         int64_t from = (head + w.member) * a.T + w.query + (i < rows ? i : 0);
-        copy_4(lse + i, a.remake + from, i < rows);
-        copy_4(delta + i, a.delta + from, i < rows);
+        copy_async<uint32_t>(lse + i, a.remake + from, i < rows);
+        copy_async<uint32_t>(delta + i, a.delta + from, i < rows);
     }
 }
 

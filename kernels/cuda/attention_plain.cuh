@@ -152,22 +152,6 @@ static __device__ __forceinline__ void sums_store(Elements to, int64_t at, int64
         }
 }
 
-/* Over the 16 threads that share rows: half a warp. */
-static __device__ __forceinline__ float row_sum(float x)
-{
-#pragma unroll
-    for (int distance = SIDE / 2; distance; distance /= 2)
-        x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
-    return x;
-}
-static __device__ __forceinline__ float row_max(float x)
-{
-#pragma unroll
-    for (int distance = SIDE / 2; distance; distance /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
-    return x;
-}
-
 /* Minus infinity where a key comes after its query. query, key: numbers in T of the tile's first row and first column. */
 template <class P> static __device__ __forceinline__ void plain_mask(float (&s)[P::R][P::C], int query, int key)
 {

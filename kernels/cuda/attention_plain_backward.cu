@@ -57,7 +57,7 @@ static __device__ __forceinline__ void probabilities_normalize(QueryRows<P> &q, 
     __syncthreads(); /* all have read the last keys */
 #pragma unroll
     for (int i = 0; i < P::R; i++) {
-        float whole = row_sum(sum[i]);
+        float whole = lanes_sum<SIDE>(sum[i]);
         q.inverse[i] = whole == 0.0f ? 0.0f : 1.0f / whole;
     }
 }

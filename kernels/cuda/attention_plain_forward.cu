@@ -20,7 +20,7 @@ static __device__ __forceinline__ void plain_softmax(float (&s)[P::R][P::C], flo
 #pragma unroll
         for (int j = 0; j < P::C; j++)
             now = fmaxf(now, s[i][j]);
-        now = row_max(now);
+        now = lanes_max<SIDE>(now);
         float shift = now == -INFINITY ? 0.0f : __fmul_rn(now, scale);
         shrink[i] = expf(__fmul_rn(top[i], scale) - shift); /* what was subtracted before, to the last bit */
 #pragma unroll
@@ -87,7 +87,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1) attention_plain_forwa
 #pragma unroll
     for (int i = 0; i < P::R; i++) {
         int row = threadIdx.x / SIDE * P::R + i;
-        float whole = row_sum(sum[i]);
+        float whole = lanes_sum<SIDE>(sum[i]);
         factor[i] = whole == 0.0f ? 0.0f : a.drop.scale / whole;
         if (threadIdx.x % SIDE == 0 && query + row < a.T)
             a.lse[head * a.T + query + row] = top[i] * a.scale + logf(fmaxf(whole, 1e-30f));

@@ -104,7 +104,7 @@ static __device__ __forceinline__ void tile_load(T *tile, const T *from, int64_t
         T *to = tile + tile_at<HD>(tile_row(row), chunk);
         const T *at = left > 0 ? from + row * stride + 8 * chunk : from;
         if (a.aligned)
-            copy_16(to, at, left > 0);
+            copy_async<uint4>(to, at, left > 0);
         else
             *(uint4 *)to = chunk_gather(at, left);
     }

@@ -266,20 +266,26 @@ static __device__ __forceinline__ void store_one(Elements t, int64_t at, float x
 
 enum { WARP = 32 };
 
-template <class T> static __device__ __forceinline__ T warp_sum(T x)
+/* Over LANES neighbouring lanes, a power of two. */
+template <int LANES, class T> static __device__ __forceinline__ T lanes_sum(T x)
 {
 #pragma unroll
-    for (int distance = WARP / 2; distance; distance /= 2)
+    for (int distance = LANES / 2; distance; distance /= 2)
         x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
     return x;
 }
 
-static __device__ __forceinline__ float warp_max(float x)
+template <int LANES> static __device__ __forceinline__ float lanes_max(float x)
 {
 #pragma unroll
-    for (int distance = WARP / 2; distance; distance /= 2)
+    for (int distance = LANES / 2; distance; distance /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     return x;
+}
+
+template <class T> static __device__ __forceinline__ T warp_sum(T x)
+{
+    return lanes_sum<WARP>(x);
 }
 
 /* Sum over a block of whole warps; all threads call it, and all get the sum. */

@@ -1,7 +1,7 @@
 /* The three instructions that tensor-core kernels are made of, each by one function, for sm_75 and later.
  *
- *   copy_16       16 bytes from global to shared memory without a detour through registers, to be waited for (cp.async, sm_80);
- *                 before sm_80 an ordinary copy
+ *   copy_async    16 or 4 bytes from global to shared memory without a detour through registers, to be waited for (cp.async,
+ *                 sm_80); before sm_80 an ordinary copy
  *   matrix_load   four 8 x 8 matrices of 16-bit numbers from shared memory: lane l gives the address of row l % 8 of matrix l / 8
  *                 and gets of matrix m, in word m, row l / 4, columns 2 (l % 4) and the next (ldmatrix); the transposed form
  *                 gets column l / 4, rows 2 (l % 4) and the next
@@ -31,25 +31,20 @@ static __device__ __forceinline__ uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* 16 bytes from `from` to `to`, both aligned; zeros when not `present`. */
-static __device__ __forceinline__ void copy_16(void *to, const void *from, bool present)
+/* sizeof(T) bytes, 16 or 4, from `from` to `to`, both aligned; zeros when not `present`. */
+template <class T> static __device__ __forceinline__ void copy_async(void *to, const void *from, bool present)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(present ? 16 : 0)
-                 : "memory");
+    constexpr int BYTES = sizeof(T);
+    if constexpr (BYTES == 16) /* around the first-level cache; fewer bytes go through it */
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                     "r"(present ? BYTES : 0)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(present ? BYTES : 0)
+                     : "memory");
 #else
-    *(uint4 *)to = present ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
-#endif
-}
-
-/* The same for 4 bytes. */
-static __device__ __forceinline__ void copy_4(void *to, const void *from, bool present)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(present ? 4 : 0)
-                 : "memory");
-#else
-    *(uint32_t *)to = present ? *(const uint32_t *)from : 0;
+    *(T *)to = present ? *(const T *)from : T{};
 #endif
 }
 
