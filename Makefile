@@ -21,7 +21,7 @@ WARNINGS    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -
 SANITIZERS  := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE_CFLAGS := $(LANGUAGE) -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math $(WARNINGS) $(SANITIZERS)
 LINK        := $(CC) -fopenmp $(SANITIZERS) $(LDFLAGS)
-LDLIBS      := -ldnnl -ljansson -lm -lpthread
+LDLIBS      := -ldnnl -ljansson -lpcre2-8 -lm -lpthread
 
 # kernels/cpu is compiled once per instruction set and chosen at run time; elsewhere than on x86-64, plain C only.
 ISAS            := plain $(if $(filter x86_64,$(shell uname -m)),v3 v4)
@@ -162,7 +162,7 @@ FUZZ_CC      := clang $(LANGUAGE) -O1 -g -fno-sanitize-recover=all
 
 $(OUT)/fuzz/fuzz_%: $(OUT)/fuzz/tests/fuzz/fuzz_%.o $(OUT)/fuzz/libfuzz.a
 	$(call SHOW,LINK)
-	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^ -ljansson -lm
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^ -ljansson -lpcre2-8 -lm
 
 $(OUT)/fuzz/libfuzz.a: $(FUZZ_OBJECTS)
 	$(call SHOW,AR  )

@@ -32,12 +32,19 @@ bool evaluation_check(const EvaluationData *d, Error *e)
 
 int64_t evaluation_batches(const EvaluationData *d)
 {
-    return d->iters > 0 ? d->iters : divide_up(divide_up(d->stream->count - 1, d->block_size), d->batch_size);
+    int64_t windows = d->documents ? d->documents->windows : divide_up(d->stream->count - 1, d->block_size);
+    return d->iters > 0 ? d->iters : divide_up(windows, d->batch_size);
 }
 
 /* First token of row `row` of all rows of the evaluation, and in *count its targets. */
 static int64_t row_start(const EvaluationData *d, RandomKey key, int64_t row, int64_t *count)
 {
+    if (d->documents) {
+        int64_t window = d->iters > 0 ? random_below(key, (uint64_t)row, d->documents->windows) : row;
+        bool exists = window < d->documents->windows;
+        *count = exists ? d->documents->cut[window + 1] - d->documents->cut[window] : 0;
+        return exists ? d->documents->cut[window] : 0;
+    }
     int64_t start = 0, starts = d->stream->count - d->block_size; /* a full window can start at 0 .. starts-1 */
     if (d->iters > 0)
         start = starts > 1 ? random_below(key, (uint64_t)row, starts) : 0;
@@ -55,9 +62,8 @@ bool evaluation_batch(const EvaluationData *d, uint64_t number, int64_t index, i
     for (int64_t b = 0; b < d->batch_size; b++) {
         int64_t count, start = row_start(d, key, index * d->batch_size + b, &count);
         if (!window_read(d->stream, start, count, d->block_size, d->vocab_size, tokens + b * d->block_size,
-                         targets + b * d->block_size, e))
+                         targets + b * d->block_size, counted, e))
             return false;
-        *counted += count;
     }
     return true;
 }

@@ -4,6 +4,8 @@
  *   whole     windows at stride T from token 0, all n - 1 targets exactly once: the last window is shorter when T does not divide
  *             that number
  *
+ * Where windows hold whole documents (data/documents.h) the random ones are some of those, and the whole is all of them.
+ *
  * A batch is a pure function of its index, so ranks share the work by taking the indices rank, rank + world, ...: the windows,
  * and the sum of losses over them, are the same for any number of ranks. Rows and targets that do not exist have targets -1 and
  * tokens 0. */
@@ -11,7 +13,7 @@
 #define TALLY_DATA_EVALUATION_H
 
 #include "base/error.h"
-#include "data/stream.h"
+#include "data/documents.h"
 
 #include <stdint.h>
 
@@ -22,6 +24,7 @@ typedef struct EvaluationData {
     int64_t block_size; /* T; a shorter split gives windows that are not full */
     int64_t iters;      /* K random batches; 0: the whole split               */
     uint64_t seed;
+    const DocumentWindows *documents; /* of the stream and T; NULL: windows anywhere */
 } EvaluationData;
 
 /* Checks the sizes and that the split has a target at all (2 tokens). false after an error. To be called before the others. */

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One optimizer step, as the thread prepares it. */
 typedef struct Buffer {
@@ -26,7 +27,8 @@ struct Loader {
     int64_t step_windows; /* accumulate * world * B                            */
     int64_t end;          /* windows in all epochs; INT64_MAX: no end          */
     int64_t position;     /* windows in the steps handed out                   */
-    Buffer buffer[2];     /* steps taken alternate between the two             */
+    Buffer buffer[3];     /* step i is in buffer i % buffers                   */
+    uint64_t buffers;     /* of which there are: 2 + kept                      */
     uint64_t taken;       /* steps handed out since the thread was started     */
     double waited;        /* seconds                                           */
     pthread_t thread;     /* when running                                      */
@@ -55,12 +57,13 @@ static bool buffer_fill(const Loader *l, Buffer *b, int64_t position)
     for (int64_t i = 0; i < l->step_windows; i++) {
         Window w = i < windows ? window_order_window(&l->order, position + i) : (Window){0, 0};
         int64_t micro = i / (c->world * c->batch_size), row = micro * c->batch_size + i % c->batch_size;
-        b->counted += w.count;
-        if (i / c->batch_size % c->world == c->rank &&
-            !window_read(l->stream, w.start, w.count, c->block_size, c->vocab_size, b->tokens + row * c->block_size,
-                         b->targets + row * c->block_size, &b->error))
+        bool mine = i / c->batch_size % c->world == c->rank;
+        if (!(mine ? window_read(l->stream, w.start, w.count, c->block_size, c->vocab_size, b->tokens + row * c->block_size,
+                                 b->targets + row * c->block_size, &b->counted, &b->error)
+                   : window_count(l->stream, w.start, w.count, c->vocab_size, &b->counted, &b->error)))
             return false;
     }
+    usleep((useconds_t)(1e6 * c->delay));
     return true;
 }
 
@@ -68,7 +71,8 @@ static void *loader_thread(void *argument)
 {
     Loader *l = argument;
     int64_t position = l->position;
-    for (Buffer *b = &l->buffer[0];; b = &l->buffer[b == &l->buffer[0]]) {
+    for (uint64_t step = 0;; step++) {
+        Buffer *b = &l->buffer[step % l->buffers];
         pthread_mutex_lock(&l->lock);
         while (b->full && !l->stop)
             pthread_cond_wait(&l->changed, &l->lock);
@@ -93,7 +97,7 @@ static void *loader_thread(void *argument)
 static bool loader_start(Loader *l, Error *e)
 {
     sigset_t all, before;
-    l->stop = l->buffer[0].full = l->buffer[1].full = false;
+    l->stop = l->buffer[0].full = l->buffer[1].full = l->buffer[2].full = false;
     l->taken = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -122,10 +126,10 @@ bool loader_next(Loader *l, StepBatch *batch, Error *e)
     if (!l->running && !loader_start(l, e))
         return false;
     double before = clock_seconds();
-    Buffer *last = &l->buffer[(l->taken + 1) % 2], *b = &l->buffer[l->taken % 2];
+    Buffer *b = &l->buffer[l->taken % l->buffers], *oldest = &l->buffer[(l->taken + 1) % l->buffers];
     pthread_mutex_lock(&l->lock);
-    if (l->taken > 0) {
-        last->full = false;
+    if (l->taken >= l->buffers - 1) {
+        oldest->full = false;
         pthread_cond_broadcast(&l->changed);
     }
     while (!b->full)
@@ -167,11 +171,17 @@ static bool config_check(const LoaderConfig *c, Error *e)
     return true;
 }
 
+static void *malloc_take(size_t bytes, const char *what, Error *e)
+{
+    return memory_get(e, bytes, 1, what);
+}
+
 static bool buffer_get(Buffer *b, const LoaderConfig *c, Error *e)
 {
     size_t elements = (size_t)(c->accumulate * c->batch_size * c->block_size);
-    b->tokens = memory_get(e, elements, sizeof *b->tokens, "the tokens of a step");
-    b->targets = memory_get(e, elements, sizeof *b->targets, "the targets of a step");
+    size_t bytes = elements * sizeof *b->tokens;
+    b->tokens = c->memory_take(bytes, "the tokens of a step", e);
+    b->targets = b->tokens ? c->memory_take(bytes, "the targets of a step", e) : NULL;
     return b->tokens && b->targets;
 }
 
@@ -186,13 +196,18 @@ Loader *loader_create(const TokenStream *stream, const LoaderConfig *config, Err
     pthread_cond_init(&l->changed, NULL);
     l->stream = stream;
     l->config = *config;
+    l->buffers = 2 + (uint64_t)config->kept;
+    if (!config->memory_take)
+        l->config.memory_take = malloc_take, l->config.memory_give = free;
     l->step_windows = config->accumulate * config->world * config->batch_size;
-    bool good = window_order_init(&l->order, stream->count, config->block_size, config->seed, e) ||
+    bool good = window_order_init(&l->order, stream->count, config->block_size, config->seed, config->documents, e) ||
                 error_prefix(e, "%s", token_stream_name(stream));
     l->end = INT64_MAX;
     if (good && config->epochs > 0 && __builtin_mul_overflow(config->epochs, l->order.windows, &l->end))
         good = error_usage(e, "%" PRId64 " epochs are too many to count", config->epochs);
-    if (good && buffer_get(&l->buffer[0], config, e) && buffer_get(&l->buffer[1], config, e))
+    for (uint64_t i = 0; good && i < l->buffers; i++)
+        good = buffer_get(&l->buffer[i], &l->config, e);
+    if (good)
         return l;
     loader_destroy(l);
     return NULL;
@@ -203,9 +218,9 @@ void loader_destroy(Loader *l)
     if (!l)
         return;
     loader_stop(l);
-    for (int i = 0; i < 2; i++) {
-        free(l->buffer[i].tokens);
-        free(l->buffer[i].targets);
+    for (uint64_t i = 0; i < l->buffers; i++) {
+        l->config.memory_give(l->buffer[i].tokens);
+        l->config.memory_give(l->buffer[i].targets);
     }
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
@@ -235,5 +250,5 @@ double loader_wait_seconds(const Loader *l)
 int64_t loader_bytes(const Loader *l)
 {
     const LoaderConfig *c = &l->config;
-    return 2 * 2 * (int64_t)sizeof(int32_t) * c->accumulate * c->batch_size * c->block_size;
+    return (int64_t)l->buffers * 2 * (int64_t)sizeof(int32_t) * c->accumulate * c->batch_size * c->block_size;
 }

@@ -5,28 +5,36 @@
  * k) * B .. + B - 1. So the windows of a step, and therefore its gradient, depend neither on the number of ranks nor on how they
  * are cut into micro-batches, as long as the product stays; and where training stands is one number, the windows consumed.
  *
- * A thread of the loader's own fills one of two buffers while the step runs on the other. The caller sees nothing of that:
- * position and results are those of a loader without a thread. */
+ * A thread of the loader's own fills one of two buffers (or three, see `kept`) while the step runs on the other. The caller sees
+ * nothing of that: position and results are those of a loader without a thread. */
 #ifndef TALLY_DATA_LOADER_H
 #define TALLY_DATA_LOADER_H
 
 #include "base/error.h"
-#include "data/stream.h"
+#include "data/documents.h"
 
 #include <stdint.h>
 
 typedef struct LoaderConfig {
-    int64_t vocab_size;  /* V: every id must be below                                              */
-    int64_t batch_size;  /* B: rows of a micro-batch                                               */
-    int64_t block_size;  /* T: inputs of a row                                                     */
-    int64_t accumulate;  /* micro-batches that each rank adds up for one optimizer step            */
-    int64_t rank, world; /* this rank, 0 .. world-1, and the number of ranks                       */
-    int64_t epochs;      /* the data ends after that many; 0: never                                */
-    uint64_t seed;       /* decides the order                                                      */
+    int64_t vocab_size;               /* V: every id must be below                                              */
+    int64_t batch_size;               /* B: rows of a micro-batch                                               */
+    int64_t block_size;               /* T: inputs of a row                                                     */
+    int64_t accumulate;               /* micro-batches that each rank adds up for one optimizer step            */
+    int64_t rank, world;              /* this rank, 0 .. world-1, and the number of ranks                       */
+    int64_t epochs;                   /* the data ends after that many; 0: never                                */
+    uint64_t seed;                    /* decides the order                                                      */
+    const DocumentWindows *documents; /* windows of whole documents, of the stream and T; NULL: anywhere. To outlive the loader */
+    double delay;                     /* seconds by which each step's reading is longer: a slow disk, for tests                 */
+    int64_t kept;                     /* 1: a batch stays good for one loader_next more                         */
+
+    /* Zeroed memory for the batches, NULL after recording an error, and its end: a device's own, say, which copies from it while
+     * the host does something else. NULL: malloc's. */
+    void *(*memory_take)(size_t bytes, const char *what, Error *e);
+    void (*memory_give)(void *p);
 } LoaderConfig;
 
-/* What one rank trains on in one optimizer step. Belongs to the loader and is good until the next loader_next, loader_seek or
- * loader_destroy. */
+/* What one rank trains on in one optimizer step. Belongs to the loader and is good until the next loader_next (with `kept`: the
+ * one after), loader_seek or loader_destroy. */
 typedef struct StepBatch {
     const int32_t *tokens;  /* [accumulate, B, T] */
     const int32_t *targets; /* [accumulate, B, T]; -1: doesn't count (beyond the end of a short window; rows that do not exist) */
@@ -65,7 +73,7 @@ int64_t loader_steps_left(const Loader *l);
 /* Seconds that loader_next has waited for the thread so far: time in which the device had nothing to do. */
 double loader_wait_seconds(const Loader *l);
 
-/* Bytes of host memory in the two buffers. */
+/* Bytes of host memory in the buffers. */
 int64_t loader_bytes(const Loader *l);
 
 #endif

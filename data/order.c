@@ -12,16 +12,16 @@
 
 enum { ROUNDS = 8 }; /* four make a good permutation of a large set; small ones want a few more */
 
-bool window_order_init(WindowOrder *o, int64_t n, int64_t block_size, uint64_t seed, Error *e)
+bool window_order_init(WindowOrder *o, int64_t n, int64_t block_size, uint64_t seed, const DocumentWindows *documents, Error *e)
 {
     if (block_size < 1)
         return error_usage(e, "block_size is %" PRId64 "; at least 1 is needed", block_size);
-    if (n < 2 || block_size > n - 1)
+    if (n < 2 || (block_size > n - 1 && !documents))
         return error_set(e,
                          "%" PRId64 " tokens are too few: block_size %" PRId64 " needs at least %" PRIu64
                          " (block_size + 1: a window and its last target); take more text or a smaller block_size",
                          n, block_size, (uint64_t)block_size + 1);
-    *o = (WindowOrder){block_size, (n - 2) / block_size + 1, n - 1, seed};
+    *o = (WindowOrder){block_size, documents ? documents->windows : (n - 2) / block_size + 1, n - 1, seed, documents};
     return true;
 }
 
@@ -63,6 +63,8 @@ Window window_order_window(const WindowOrder *o, int64_t g)
     RandomKey order_key = random_key(o->seed, RANDOM_EPOCH_ORDER, 0, epoch, 0);
     int64_t first = 1 + random_below(offset_key, 0, o->block_size);
     int64_t index = permute(order_key, o->windows, g % o->windows);
+    if (o->documents)
+        return (Window){o->documents->cut[index], o->documents->cut[index + 1] - o->documents->cut[index]};
     int64_t start = index == 0 ? 0 : first + (index - 1) * o->block_size;
     int64_t count = index == 0 ? first : o->block_size, left = o->targets - start;
     return (Window){start, count < left ? count : left};

@@ -10,12 +10,16 @@
  *
  * The order within an epoch is a permutation of 0 .. W-1 computed element by element (a Feistel network: see order.c), keyed with
  * seed and epoch. Windows are numbered g = 0, 1, 2, ... over all epochs: g is window permutation(g mod W) of epoch floor(g / W).
- * Nothing depends on batch size or ranks: who asks for g gets the same window. */
+ * Nothing depends on batch size or ranks: who asks for g gets the same window.
+ *
+ * With whole documents (data/documents.h) the windows are those of an epoch instead, the same in each; only their order differs.
+ */
 #ifndef TALLY_DATA_ORDER_H
 #define TALLY_DATA_ORDER_H
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/documents.h"
 
 #include <stdint.h>
 
@@ -24,6 +28,7 @@ typedef struct WindowOrder {
     int64_t windows;    /* W, per epoch, at least 1     */
     int64_t targets;    /* n - 1                        */
     uint64_t seed;
+    const DocumentWindows *documents; /* NULL: windows are cut anywhere */
 } WindowOrder;
 
 /* Tokens start .. start + count, of which the last `count` are targets; 1 <= count <= T. */
@@ -35,9 +40,9 @@ typedef struct Window {
  * from uniform, bound / 2^64, could not be noticed.) */
 int64_t random_below(RandomKey k, uint64_t index, int64_t bound);
 
-/* The order of n tokens in windows of T = block_size >= 1. false after an error that says how many tokens are needed, when n < T
- * + 1. */
-bool window_order_init(WindowOrder *o, int64_t n, int64_t block_size, uint64_t seed, Error *e);
+/* The order of n tokens in windows of T = block_size >= 1, or in those of `documents`, when not NULL. false after an error that
+ * says how many tokens are needed, when n < T + 1. */
+bool window_order_init(WindowOrder *o, int64_t n, int64_t block_size, uint64_t seed, const DocumentWindows *documents, Error *e);
 
 /* Window g >= 0; all its tokens exist. */
 Window window_order_window(const WindowOrder *o, int64_t g);

@@ -288,6 +288,22 @@ static bool file_drop(const char *dir, const char *name, Error *e)
     return unlink(path) == 0 || errno == ENOENT || error_set(e, "%s: cannot remove: %s", path, strerror(errno));
 }
 
+/* What would be in the way at the end is found at the beginning. */
+static bool places_check(const char *dir, Error *e)
+{
+    static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_SIZE];
+        size_t size;
+        if (!path_join(path, dir, names[i], e))
+            return false;
+        int fd = file_exists(path) ? file_open(path, &size, e) : -1;
+        if (fd >= 0)
+            close(fd);
+    }
+    return !e->set;
+}
+
 /* Brings the finished files to their names. A split that is one file gets the plain one. */
 static bool files_place(const Preparation *p, Error *e)
 {
@@ -371,7 +387,7 @@ static bool separator_find(Preparation *p, Error *e)
     int32_t *ids;
     int64_t count;
     p->facts->separator = -1;
-    if (!text)
+    if (!text || (p->facts->separator = tokenizer_special(p->tokenizer, text)) >= 0)
         return true;
     if (!tokenizer_encode(p->tokenizer, (const uint8_t *)text, strlen(text), &ids, &count, e))
         return error_prefix(e, "--separator");
@@ -384,11 +400,12 @@ static bool separator_find(Preparation *p, Error *e)
 static bool prepare(Preparation *p, Error *e)
 {
     const PrepareOptions *o = p->options;
-    if (!(p->tokenizer = tokenizer_create(o->tokenizer, e)) || !text_learn(p, e))
+    if (!(p->tokenizer = tokenizer_create(o->tokenizer, e)) || (o->allow_special && !tokenizer_allow_special(p->tokenizer, e)) ||
+        !text_learn(p, e))
         return false;
     p->facts->vocab_size = tokenizer_vocab_size(p->tokenizer);
-    return separator_find(p, e) && dir_make(o->out, e) && files_drop(o->out, ".tmp", e) && text_encode(p, e) &&
-           splits_finish(p, e) && data_set_place(p, e);
+    return separator_find(p, e) && dir_make(o->out, e) && places_check(o->out, e) && files_drop(o->out, ".tmp", e) &&
+           text_encode(p, e) && splits_finish(p, e) && data_set_place(p, e);
 }
 
 bool data_prepare(const PrepareOptions *o, DataFacts *f, Error *e)

@@ -10,6 +10,7 @@ enum { SPLIT_TRAIN, SPLIT_VAL, SPLITS };
 typedef struct PrepareOptions {
     TextSource *source;
     const char *tokenizer; /* as tokenizer_create takes it                */
+    bool allow_special;    /* tokenizer_allow_special                     */
     const char *out;       /* the folder; made when it doesn't exist      */
     double val_fraction;   /* 0 <= it < 1                                 */
     /* NULL: the source's documents are one text, of which the last val_fraction of the characters, rounded up, validates. Else

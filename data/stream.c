@@ -74,7 +74,7 @@ static bool shard_open(Shard *shard, const char *path, Error *e)
 
 bool token_stream_open(TokenStream *s, const char *where, const char *split, Error *e)
 {
-    *s = (TokenStream){0};
+    *s = (TokenStream){.ignore_after = -1};
     glob_t found;
     if (!shards_find(where, split, &found, e))
         return false;

@@ -13,7 +13,9 @@
 typedef struct TokenStream {
     struct Shard *shard; /* [shards] */
     int shards;
-    int64_t count; /* tokens, at least 1 */
+    int64_t count; /* tokens, at least 1                                                        */
+    int64_t
+        ignore_after; /* a target that follows this id does not count (data/window.h); -1, unless the caller sets it: all do */
 } TokenStream;
 
 /* Opens the tokens of one split ("train" or "val"). `where` is

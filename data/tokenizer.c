@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const TokenizerKind *const kinds[] = {&tokenizer_byte, &tokenizer_char};
-static const char kinds_known[] = "byte, char";
+static const TokenizerKind *const kinds[] = {&tokenizer_byte, &tokenizer_char, &tokenizer_gpt2};
+static const char kinds_known[] = "byte, char, gpt2:DIR";
 
-static const TokenizerKind *kind_find(const char *name)
+static const TokenizerKind *kind_find(const char *name, size_t n)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(name, kinds[i]->name) == 0)
+        if (strlen(kinds[i]->name) == n && memcmp(name, kinds[i]->name, n) == 0)
             return kinds[i];
     return NULL;
 }
@@ -39,13 +39,14 @@ static Tokenizer *tokenizer_if(bool good, Tokenizer *t)
 
 Tokenizer *tokenizer_create(const char *which, Error *e)
 {
-    const TokenizerKind *kind = kind_find(which);
-    if (!kind) {
+    const char *colon = strchr(which, ':');
+    const TokenizerKind *kind = kind_find(which, colon ? (size_t)(colon - which) : strlen(which));
+    if (!kind || (colon ? !kind->open : !kind->create)) {
         error_usage(e, "no tokenizer is called \"%.100s\": known are %s", which, kinds_known);
         return NULL;
     }
     Tokenizer *t = tokenizer_new(kind, e);
-    return tokenizer_if(t && kind->create(t, e), t);
+    return tokenizer_if(t && (colon ? kind->open(t, colon + 1, e) : kind->create(t, e)), t);
 }
 
 bool tokenizer_learns(const Tokenizer *t)
@@ -67,8 +68,11 @@ void tokenizer_destroy(Tokenizer *t)
 {
     if (!t)
         return;
+    if (t->kind->destroy)
+        t->kind->destroy(t);
     free(t->bytes);
     free(t->start);
+    free(t->special);
     free(t->state);
     free(t);
 }
@@ -120,7 +124,7 @@ Tokenizer *tokenizer_from_json(const json_t *meta, const char *path, Error *e)
 {
     const char *name = "";
     bool good = json_get_string(meta, "tokenizer", &name, true, e);
-    const TokenizerKind *kind = kind_find(name);
+    const TokenizerKind *kind = kind_find(name, strlen(name));
     if (good && !kind)
         good = error_set(e, "tokenizer: is \"%.100s\": known are %s", name, kinds_known);
     Tokenizer *t = good ? tokenizer_new(kind, e) : NULL;
@@ -132,7 +136,7 @@ Tokenizer *tokenizer_from_json(const json_t *meta, const char *path, Error *e)
 
 Tokenizer *tokenizer_load(const char *where, Error *e)
 {
-    if (strcmp(where, "byte") == 0)
+    if (strcmp(where, "byte") == 0 || strncmp(where, "gpt2:", 5) == 0)
         return tokenizer_create(where, e);
     char path[PATH_SIZE];
     struct stat status;
@@ -143,6 +147,42 @@ Tokenizer *tokenizer_load(const char *where, Error *e)
     Tokenizer *t = meta ? tokenizer_from_json(meta, folder ? path : where, e) : NULL;
     json_decref(meta);
     return t;
+}
+
+/* ---- Special tokens ---- */
+
+int32_t tokenizer_special(const Tokenizer *t, const char *text)
+{
+    for (int32_t i = 0; i < t->specials; i++) {
+        size_t n;
+        const uint8_t *piece = tokenizer_piece(t, t->special[i], &n);
+        if (n == strlen(text) && memcmp(piece, text, n) == 0)
+            return t->special[i];
+    }
+    return -1;
+}
+
+bool tokenizer_allow_special(Tokenizer *t, Error *e)
+{
+    for (int32_t i = 0; i < t->specials; i++)
+        t->special_first[t->bytes[t->start[t->special[i]]]] = true;
+    return t->specials > 0 || error_usage(e, "the tokenizer (%s) has no special tokens that could be allowed", t->kind->name);
+}
+
+/* The longest special token that text[0 .. n) begins with, and its bytes; -1: none. */
+static int32_t special_at(const Tokenizer *t, const uint8_t *text, size_t n, size_t *length)
+{
+    int32_t found = -1;
+    *length = 0;
+    for (int32_t i = 0; i < t->specials && t->special_first[text[0]]; i++) {
+        size_t piece_n;
+        const uint8_t *piece = tokenizer_piece(t, t->special[i], &piece_n);
+        if (piece_n <= n && piece_n > *length && memcmp(text, piece, piece_n) == 0) {
+            found = t->special[i];
+            *length = piece_n;
+        }
+    }
+    return found;
 }
 
 /* ---- Encoding: by several threads, each with a chunk of the text at a time ------------------------------------------- */
@@ -174,6 +214,24 @@ static size_t chunks_make(const Tokenizer *t, const uint8_t *text, size_t n, Chu
     return used;
 }
 
+/* Encodes a chunk: the special tokens in it, where they are allowed, and the ordinary text before, between and behind them. */
+static void chunk_encode(const Tokenizer *t, const uint8_t *text, Chunk *c, int32_t *ids)
+{
+    for (size_t at = c->begin; at < c->end && !c->error.set;) {
+        size_t begin = at, length = 0;
+        int32_t special = -1;
+        while (at < c->end && (special = special_at(t, text + at, c->end - at, &length)) < 0)
+            at++;
+        int64_t count = 0;
+        if (at > begin)
+            t->kind->encode(t, text, begin, at, ids + c->count, &count, &c->error);
+        c->count += count;
+        if (special >= 0)
+            ids[c->count++] = special;
+        at += length;
+    }
+}
+
 bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e)
 {
     *count = 0;
@@ -181,10 +239,8 @@ bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t
     Chunk *chunks = *ids ? memory_get(e, n / (CHUNK / 2) + 1, sizeof *chunks, "the chunks of a text") : NULL;
     size_t used = chunks ? chunks_make(t, text, n, chunks) : 0;
 #pragma omp parallel for schedule(dynamic) if (used > 1)
-    for (size_t i = 0; i < used; i++) {
-        Chunk *c = &chunks[i];
-        t->kind->encode(t, text, c->begin, c->end, *ids + c->begin, &c->count, &c->error);
-    }
+    for (size_t i = 0; i < used; i++)
+        chunk_encode(t, text, &chunks[i], *ids + chunks[i].begin);
     for (size_t i = 0; i < used && !e->set; i++) {
         memmove(*ids + *count, *ids + chunks[i].begin, (size_t)chunks[i].count * sizeof **ids);
         *count += chunks[i].count;

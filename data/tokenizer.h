@@ -5,6 +5,8 @@
  *   char   one id for every kind of character of the training text, in ascending order of code point; bytes that are not UTF-8
  *          are characters of their own (data/utf8.h), so that nothing is lost
  *
+ *   gpt2   byte pair encoding of words, with a vocabulary from files (tokenizer_gpt2.c): for any file at all
+ *
  * What can be encoded decodes to the same bytes. A kind is a file tokenizer_KIND.c with one TokenizerKind (tokenizer_kind.h).
  *
  * On disk a tokenizer is meta.json: {"tokenizer": "char", "vocab_size": 65, "characters": [10, 32, ...]}; other fields, such as
@@ -22,8 +24,9 @@ struct json_t;
 
 typedef struct Tokenizer Tokenizer;
 
-/* The tokenizer called `which` on a command line: "byte" or "char". NULL after an error (an unknown name lists the known ones).
- * Free with tokenizer_destroy. */
+/* The tokenizer called `which` on a command line: "byte", "char", or "gpt2:DIR" with the folder of its files (a vocab.json and a
+ * merges.txt, or a tokenizer.json), which are not needed again once meta.json is written. NULL after an error (an unknown name
+ * lists the known ones). Free with tokenizer_destroy. */
 Tokenizer *tokenizer_create(const char *which, Error *e);
 
 /* Has the tokenizer no vocabulary yet, because it takes it from texts (char)? Then it is made so, and till then vocab_size is 0:
@@ -50,11 +53,19 @@ Tokenizer *tokenizer_from_json(const struct json_t *meta, const char *path, Erro
 /* NULL is fine. */
 void tokenizer_destroy(Tokenizer *t);
 
-/* "byte" or "char". */
+/* "byte", "char" or "gpt2". */
 const char *tokenizer_kind(const Tokenizer *t);
 
 /* Number of ids; never more than INT32_MAX. */
 int64_t tokenizer_vocab_size(const Tokenizer *t);
+
+/* A special token is one that ordinary text does not have, such as "<|endoftext|>". Its id, or -1 when there is none of that
+ * text. */
+int32_t tokenizer_special(const Tokenizer *t, const char *text);
+
+/* From now on the text of special tokens is encoded as those, wherever it stands; before, it is text like any other. false after
+ * an error: the tokenizer has none. */
+bool tokenizer_allow_special(Tokenizer *t, Error *e);
 
 /* Encodes text[0 .. n): *ids is a new array of *count ids (free it). n = 0 gives no ids. A long text is encoded by OpenMP's
  * threads, with the same ids whatever their number. false after an error: a character that is not in the vocabulary is named with

@@ -38,7 +38,7 @@ typedef struct Target {
 } Target;
 
 /* All that changes from step to step. It lives in device memory: a captured sequence of launches stays valid, and no
- * launch waits for the host. The host writes the first group before a step and reads the second after it. */
+ * launch waits for the host. The host writes the first group, up to loss_sum, before a step and reads the second after it. */
 typedef struct StepState {
     uint64_t seed;
     int64_t step;  /* iteration, 0-based                                                       */
@@ -47,7 +47,8 @@ typedef struct StepState {
     float inverse_count; /* 1 / counted targets of the whole optimizer step; 0 when none count       */
     float loss_scale;    /* 1 but for FP16                                                           */
 
-    double loss_sum;      /* sum of -log p over counted targets since the host last zeroed it          */
+    double loss_sum; /* sum of -log p over counted targets since the host last zeroed it               */
+
     int64_t adam_t;       /* updates applied so far                                                   */
     float bias_1, bias_2; /* 1 - beta1^t, 1 - beta2^t of the current update                           */
     double grad_norm;     /* global L2 norm before clipping                                           */
@@ -76,7 +77,7 @@ typedef struct OpTimes OpTimes;
 typedef struct Ctx {
     const Device *device;
     Target target;
-    void *stream;    /* device's own; NULL on the CPU                                           */
+    void *stream;    /* one of the device's queues; NULL: its own choice, or the CPU            */
     void *workspace; /* scratch shared by all ops, workspace_bytes long; 64-byte aligned        */
     size_t workspace_bytes;
     StepState *state; /* in device memory                                                        */
@@ -242,6 +243,8 @@ void adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const 
 
 /* ---- A device ------------------------------------------------------------------------------------------------------ */
 
+typedef enum QueueKind { QUEUE_COMPUTE, QUEUE_COPY, QUEUE_COUNT } QueueKind;
+
 struct Device {
     const char *name;
     /* Zeroed memory of this device, 64-byte aligned, for `what`; NULL after recording an error. */
@@ -251,6 +254,26 @@ struct Device {
     size_t (*memory_free)(void);
     /* Waits until all ops so far are done. */
     void (*synchronize)(Ctx *c);
+    /* Zeroed host memory that the device copies from and to by itself; NULL after recording an error. */
+    void *(*host_take)(size_t bytes, const char *what, Error *e);
+    void (*host_give)(void *p);
+
+    /* Of a device that works behind the host's back; NULL where every op has ended when its call returns.
+     *
+     * Its ops wait in queues (Ctx.stream): one for what computes, one for copies beside it. `follow`: what `after` is given from
+     * now on waits for what `before` has been given so far; the host waits for neither. `mark` and `wait`: the host waits until
+     * what c had been given at the last mark of that number, 0 or 1, is done. */
+    void *(*queue)(QueueKind kind);
+    void (*follow)(Ctx *after, Ctx *before);
+    void (*mark)(Ctx *c, int number);
+    void (*wait)(Ctx *c, int number);
+    /* What c is given between record_begin and record_end is written down instead of done; `replay` does all of it, again and
+     * again, in one call: with the same memory, and with the StepState and the data that are in it then. An op must have run
+     * before it is recorded: libraries are loaded and scratch is taken the first time. record_end returns NULL after an error. */
+    void (*record_begin)(Ctx *c);
+    void *(*record_end)(Ctx *c);
+    void (*replay)(Ctx *c, void *recording);
+    void (*record_free)(void *recording);
 
     /* Of a device that has several algorithms for an operation, which round differently; the others have NULL in all three. The
      * choice is part of a run. tune(true): from now on an operation of a new kind tries several, times them and goes on with the

@@ -91,6 +91,10 @@ static void batch_declare(Model *m, Declare d)
     d.category = CATEGORY_DATA;
     tensor_declare(&d, &m->tokens, "tokens", DTYPE_I32, 2, (int64_t[]){B, T});
     tensor_declare(&d, &m->targets, "targets", DTYPE_I32, 1, (int64_t[]){N});
+    if (m->run.training && m->ctx.target.kind == DEVICE_CUDA) {
+        tensor_declare(&d, &m->next_tokens, "next_tokens", DTYPE_I32, 2, (int64_t[]){B, T});
+        tensor_declare(&d, &m->next_targets, "next_targets", DTYPE_I32, 1, (int64_t[]){N});
+    }
     for (d.layer = 0; d.layer < m->config.n_layer; d.layer++) {
         block_declare(m, d, d.layer, N);
         if (m->run.training)
@@ -152,6 +156,15 @@ static bool step_declare(Model *m, Error *e)
 
 /* ---- Rehearsal ----------------------------------------------------------------------------------------------------- */
 
+/* A micro-batch arrives, and where there is one, the next. */
+static void batch_arrive(Model *m)
+{
+    Tensor batch[] = {m->tokens, m->targets, m->next_tokens, m->next_targets};
+    for (int i = 0; i < 4; i++)
+        if (tensor_present(batch[i]))
+            copy_in(&m->ctx, batch[i], NULL);
+}
+
 /* One step of everything that the run may do. What it touches, and when, is all that the plan knows. */
 static void rehearse(Model *m)
 {
@@ -160,8 +173,7 @@ static void rehearse(Model *m)
         model_gradients_zero(m);
         c->phase = PHASE_FORWARD;
         copy_in(c, m->state, NULL);
-        copy_in(c, m->tokens, NULL);
-        copy_in(c, m->targets, NULL);
+        batch_arrive(m);
         model_forward_backward(m);
         model_update(m);
         copy_out(c, NULL, m->state);
@@ -169,8 +181,7 @@ static void rehearse(Model *m)
     if (m->run.batch_size) {
         c->phase = PHASE_EVALUATION;
         copy_in(c, m->state, NULL);
-        copy_in(c, m->tokens, NULL);
-        copy_in(c, m->targets, NULL);
+        batch_arrive(m);
         model_evaluate(m);
         copy_out(c, NULL, m->state);
         copy_out(c, NULL, m->losses);
@@ -235,13 +246,16 @@ bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const 
     if (!model_config_check(config, e) || !run_check(m, e) || !counts_fit(m, e) || !precision_check(&m->run.precision, target, e))
         return false;
     m->adam = (AdamW){.beta1 = run->beta1, .beta2 = run->beta2, .eps = (float)run->eps, .weight_decay = (float)run->weight_decay};
-    if (!model_declare_weights(m, e) || !step_declare(m, e))
-        return false;
     m->ctx = (Ctx){.device = dry_device(), .target = *target, .error = e, .layer = -1, .dry = &m->plan.log};
     m->ctx.target.tf32 = run->precision.tf32;
+    if (!model_declare_weights(m, e) || !step_declare(m, e))
+        return false;
     rehearse(m);
     plan_hold(&m->plan, &m->state);
     plan_hold(&m->plan, &m->decoder.cache);
+    Tensor *batch[] = {&m->tokens, &m->targets, &m->next_tokens, &m->next_targets};
+    for (int i = 0; i < 4 && tensor_present(m->next_tokens); i++) /* either may be on its way at any time */
+        plan_hold(&m->plan, batch[i]);
     return !e->set && plan_pack(&m->plan, &m->workspace, e);
 }
 
@@ -251,6 +265,7 @@ bool model_allocate(Model *m, const Device *device, Error *e)
 {
     m->ctx.device = device;
     m->ctx.error = e;
+    m->ctx.stream = device->queue ? device->queue(QUEUE_COMPUTE) : NULL;
     m->persistent = device->memory_take(m->plan.persistent_bytes, "the persistent arena (weights, gradients, moments)", e);
     m->step = m->persistent ? device->memory_take(m->plan.step_bytes, "the step arena (activations, workspace, data)", e) : NULL;
     if (!m->step)
@@ -266,6 +281,17 @@ bool model_allocate(Model *m, const Device *device, Error *e)
     m->ctx.workspace_bytes = tensor_bytes(m->workspace);
     m->ctx.state = m->state.data;
     return plan_verify(&m->plan, m->persistent, m->step, e);
+}
+
+void model_batch_turn(Model *m)
+{
+    Tensor tokens = m->tokens, targets = m->targets;
+    if (!tensor_present(m->next_tokens))
+        return;
+    m->tokens = m->next_tokens;
+    m->targets = m->next_targets;
+    m->next_tokens = tokens;
+    m->next_targets = targets;
 }
 
 void model_free(Model *m)

@@ -117,10 +117,11 @@ typedef struct Model {
     AdamW adam;
     DecayRange *decay;
 
-    Tensor state;           /* the StepState                              */
-    Tensor tokens, targets; /* [B, T] and [B*T] i32, of one micro-batch   */
-    BlockActs *acts;        /* [L], what the forward makes                */
-    BlockActs *again;       /* [L], what the backward makes again; the kept ones are absent */
+    Tensor state;                     /* the StepState                              */
+    Tensor tokens, targets;           /* [B, T] and [B*T] i32, of one micro-batch   */
+    Tensor next_tokens, next_targets; /* the same of the next one, on a device that copies while it computes; else absent */
+    BlockActs *acts;                  /* [L], what the forward makes                */
+    BlockActs *again;                 /* [L], what the backward makes again; the kept ones are absent */
     Tensor x_final, ln_f_out, stat_f;
     Tensor losses;    /* [B*T] of the last micro-batch                     */
     Tensor logits;    /* [head_rows, Vp]                                   */
@@ -138,6 +139,9 @@ typedef struct Model {
 /* Fills *m for `config` and `run` on `target` without taking device memory: m->plan is complete. False with a message when
  * the run makes no sense (T beyond the model's block_size, ...). In either case model_free must follow. */
 bool model_plan(Model *m, const ModelConfig *config, const ModelRun *run, const Target *target, Error *e);
+
+/* Exchanges the micro-batch with the next one, where there is a next_tokens. */
+void model_batch_turn(Model *m);
 
 /* Takes the planned arenas from `device` and binds every tensor. All memory is zero. Failures of ops are recorded in *e from
  * now on, which must outlive the model. */

@@ -207,7 +207,7 @@ static void char_ids_and_errors(void **state)
 
     e = (Error){0};
     assert_null(tokenizer_create("words", &e));
-    assert_says(&e, "no tokenizer is called \"words\": known are byte, char");
+    assert_says(&e, "no tokenizer is called \"words\": known are byte, char, gpt2:DIR");
     e = (Error){0};
     t = tokenizer_create("char", &e);
     assert_false(tokenizer_learn_end(t, &e));
@@ -252,7 +252,7 @@ static void meta_is_checked(void **state)
         {"[]", "an object {...} is needed"},
         {"{}", "meta.json: tokenizer: is missing"},
         {"{\"tokenizer\": 3}", "meta.json: tokenizer: "},
-        {"{\"tokenizer\": \"bpe9\", \"vocab_size\": 3}", "meta.json: tokenizer: is \"bpe9\": known are byte, char"},
+        {"{\"tokenizer\": \"bpe9\", \"vocab_size\": 3}", "meta.json: tokenizer: is \"bpe9\": known are byte, char, gpt2:DIR"},
         {"{\"tokenizer\": \"byte\"}", "meta.json: vocab_size: is missing"},
         {"{\"tokenizer\": \"byte\", \"vocab_size\": 257}",
          "vocab_size: is 257, but the \"byte\" vocabulary in this file has 256"},

@@ -1,5 +1,6 @@
 /* The order of windows, the loader and the evaluation. Token i of every stream here is the number i, so that a row tells where it
  * came from. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "data/evaluation.h"
 #include "data/loader.h"
@@ -14,6 +15,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <math.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { V = 65536 };
@@ -115,7 +118,7 @@ static void order_is_pinned(void **state)
     static const int64_t epochs[3] = {0, 1, 1ll << 33};
     Error e = {0};
     WindowOrder o;
-    assert_true(window_order_init(&o, 105, 10, 1337, &e));
+    assert_true(window_order_init(&o, 105, 10, 1337, NULL, &e));
     assert_int_equal(o.windows, 11);
     for (int i = 0; i < 3; i++)
         for (int g = 0; g < 11; g++) {
@@ -136,7 +139,7 @@ static void every_window_once_every_target_sometime(void **state)
             Error e = {0};
             WindowOrder o;
             bool ever[70][10] = {{false}}; /* target, how many tokens before it its window has */
-            assert_true(window_order_init(&o, n, T, 7, &e));
+            assert_true(window_order_init(&o, n, T, 7, NULL, &e));
             for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
                 int used[70] = {0}, unused = 0, shorter = 0;
                 for (int64_t g = 0; g < o.windows; g++) {
@@ -175,7 +178,7 @@ static void large_permutations(void **state)
         WindowOrder o;
         char *seen = calloc((size_t)counts[i], 1);
         int64_t fixed = 0;
-        assert_true(window_order_init(&o, counts[i] + 1, 1, 42, &e));
+        assert_true(window_order_init(&o, counts[i] + 1, 1, 42, NULL, &e));
         for (int64_t g = 0; g < counts[i]; g++) {
             int64_t start = window_order_window(&o, g).start;
             assert_in_range(start, 0, counts[i] - 1);
@@ -188,7 +191,7 @@ static void large_permutations(void **state)
     /* 2^40 windows of 1024 tokens: no table, no overflow */
     Error e = {0};
     WindowOrder o;
-    assert_true(window_order_init(&o, (1ll << 50) + 5, 1024, 1, &e));
+    assert_true(window_order_init(&o, (1ll << 50) + 5, 1024, 1, NULL, &e));
     assert_int_equal(o.windows, (1ll << 40) + 1);
     for (int64_t g = (1ll << 41) - 5; g < (1ll << 41) + 5; g++)
         assert_in_range(window_order_window(&o, g).start, 0, (1ll << 50) + 3);
@@ -203,7 +206,7 @@ static void small_permutations_are_uniform(void **state)
     WindowOrder o;
     int seen[27] = {0};
     double chi_square = 0;
-    assert_true(window_order_init(&o, 4, 1, 1, &e));
+    assert_true(window_order_init(&o, 4, 1, 1, NULL, &e));
     for (int64_t epoch = 0; epoch < EPOCHS; epoch++)
         seen[9 * window_order_window(&o, 3 * epoch).start + 3 * window_order_window(&o, 3 * epoch + 1).start +
              window_order_window(&o, 3 * epoch + 2).start]++;
@@ -249,11 +252,11 @@ static void impossible_settings(void **state)
 {
     (void)state;
     static const LoaderConfig cases[] = {
-        {V, 0, 4, 1, 0, 1, 0, 0},         {V, 1, 0, 1, 0, 1, 0, 0},
-        {V, 1, 4, 0, 0, 1, 0, 0},         {V, 1, 4, 1, 1, 1, 0, 0},
-        {V, 1, 4, 1, -1, 1, 0, 0},        {V, 1, 4, 1, 0, 1, -1, 0},
-        {V, 1, 4, 1, 0, 1, INT64_MAX, 0}, {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0},
-        {0, 1, 4, 1, 0, 1, 0, 0},
+        {V, 0, 4, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},         {V, 1, 0, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
+        {V, 1, 4, 0, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},         {V, 1, 4, 1, 1, 1, 0, 0, NULL, 0, 0, NULL, NULL},
+        {V, 1, 4, 1, -1, 1, 0, 0, NULL, 0, 0, NULL, NULL},        {V, 1, 4, 1, 0, 1, -1, 0, NULL, 0, 0, NULL, NULL},
+        {V, 1, 4, 1, 0, 1, INT64_MAX, 0, NULL, 0, 0, NULL, NULL}, {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
+        {0, 1, 4, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
     };
     TokenStream s = stream_make(50, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -369,6 +372,54 @@ static void resume_anywhere(void **state)
     stream_drop(&s);
 }
 
+static int taken_blocks;
+
+static void *counted_take(size_t bytes, const char *what, Error *e)
+{
+    taken_blocks++;
+    return memory_get(e, bytes, 1, what);
+}
+
+static void counted_give(void *p)
+{
+    taken_blocks--;
+    free(p);
+}
+
+/* With `kept`, what a step handed out is untouched while the next one is in use, however far the thread reads ahead; and the
+ * memory is the caller's. */
+static void kept_batches(void **state)
+{
+    (void)state;
+    enum { T = 4, B = 3, STEPS = 40 };
+    TokenStream s = stream_make(2000, 1000);
+    Loader *plain = loader_make(&s, (LoaderConfig){.batch_size = B, .block_size = T, .accumulate = 2, .seed = 9});
+    Loader *l = loader_make(&s, (LoaderConfig){.batch_size = B,
+                                               .block_size = T,
+                                               .accumulate = 2,
+                                               .seed = 9,
+                                               .kept = 1,
+                                               .memory_take = counted_take,
+                                               .memory_give = counted_give});
+    assert_true(taken_blocks == 6 && loader_bytes(l) == 3 * 2 * 4 * 2 * B * T);
+    StepBatch last = {0};
+    int32_t copy[2 * B * T];
+    for (int step = 0; step < STEPS; step++) {
+        StepBatch b = next(l), want = next(plain);
+        usleep(200); /* the thread fills what it may */
+        assert_memory_equal(b.tokens, want.tokens, sizeof copy);
+        assert_memory_equal(b.targets, want.targets, sizeof copy);
+        if (step)
+            assert_memory_equal(last.tokens, copy, sizeof copy);
+        memcpy(copy, b.tokens, sizeof copy);
+        last = b;
+    }
+    loader_destroy(plain);
+    loader_destroy(l);
+    assert_int_equal(taken_blocks, 0);
+    stream_drop(&s);
+}
+
 /* FIELD-CASES 18: five micro-batches, accumulation 2. And a last step in which only one of two ranks has rows. */
 static void last_step_is_smaller(void **state)
 {
@@ -428,6 +479,201 @@ static void bad_id_in_the_data(void **state)
     stream_drop(&s);
 }
 
+/* ---- Documents, and targets that do not count ---- */
+
+/* A stream of these tokens, one shard; stream_drop as well. */
+static TokenStream stream_of(const uint16_t *tokens, int n)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/t00000.bin", dir);
+    FILE *f = fopen(path, "wb");
+    assert_int_equal(fwrite(tokens, 2, (size_t)n, f), n);
+    fclose(f);
+    Error e = {0};
+    TokenStream s;
+    assert_true(token_stream_open(&s, path, "train", &e));
+    return s;
+}
+
+/* Random documents of 0 .. longest tokens (1 and up; 0 is the separator), with a separator before, between and behind. */
+static int documents_make(uint16_t *tokens, int most, int longest)
+{
+    int n = 0;
+    while (n + longest + 2 < most) {
+        tokens[n++] = 0;
+        for (int left = rand() % (longest + 1); left > 0; left--)
+            tokens[n++] = (uint16_t)(1 + rand() % 100);
+    }
+    tokens[n++] = 0;
+    return n;
+}
+
+/* For any documents and T: windows begin at separators but where a document is longer than T, no further document would have fit
+ * into one, and an epoch of the loader, like an evaluation of the whole split, has each target exactly once. */
+static void windows_of_whole_documents(void **state)
+{
+    (void)state;
+    enum { MOST = 600, B = 3 };
+    srand(5);
+    for (int round = 0; round < 60; round++) {
+        uint16_t tokens[MOST];
+        int longest = 1 + rand() % 40, T = 1 + rand() % 50, n = documents_make(tokens, MOST, longest), inside = 0;
+        TokenStream s = stream_of(tokens, n);
+        DocumentWindows d;
+        Error e = {0};
+        assert_true(document_windows_find(&d, &s, 0, T, 101, &e));
+        assert_true(d.cut[0] == 0 && d.cut[d.windows] == n - 1);
+        for (int64_t w = 0; w < d.windows; w++) {
+            int64_t from = d.cut[w], to = d.cut[w + 1], next = to + 1;
+            assert_in_range(to - from, 1, T);
+            inside += tokens[from] != 0;
+            while (next < n && tokens[next] != 0)
+                next++;
+            assert_true(tokens[to] != 0 || next >= n || next - from > T); /* the next document does not fit */
+            assert_true(tokens[to] == 0 || to - from == T);
+        }
+        assert_int_equal(d.inside, inside);
+
+        int seen[MOST] = {0}, evaluated[MOST] = {0};
+        Loader *l = loader_make(&s, (LoaderConfig){.batch_size = 1, .block_size = T, .accumulate = 1, .documents = &d});
+        EvaluationData whole = {&s, V, B, T, 0, 1, &d}, some = {&s, V, B, T, 7, 1, &d};
+        assert_int_equal(loader_epoch_windows(l), d.windows);
+        for (int64_t step = 0; step < 2 * d.windows; step++) {
+            StepBatch b = next(l);
+            Window w = window_order_window(&(WindowOrder){T, d.windows, n - 1, 0, &d},
+                                           step); /* the permutation, which other tests look at */
+            for (int64_t i = 0; i < T; i++) {
+                assert_int_equal(b.tokens[i], i < w.count ? tokens[w.start + i] : 0);
+                assert_int_equal(b.targets[i], i < w.count ? tokens[w.start + i + 1] : -1);
+            }
+            for (int64_t i = 0; i < w.count; i++)
+                seen[w.start + i + 1]++;
+            assert_int_equal(b.counted, w.count);
+        }
+        int32_t in[B * 50], out[B * 50];
+        int64_t counted, all = 0;
+        for (int64_t i = 0; i < evaluation_batches(&whole); i++) {
+            assert_true(evaluation_batch(&whole, 0, i, in, out, &counted, &e));
+            for (int row = 0; row < B && i * B + row < d.windows; row++)
+                for (int64_t k = d.cut[i * B + row]; k < d.cut[i * B + row + 1]; k++)
+                    evaluated[k + 1] += out[row * T + (k - d.cut[i * B + row])] == tokens[k + 1];
+            all += counted;
+        }
+        assert_int_equal(all, n - 1);
+        for (int i = 1; i < n; i++)
+            assert_true(seen[i] == 2 && evaluated[i] == 1);
+        assert_int_equal(evaluation_batches(&some), 7);
+        assert_true(evaluation_batch(&some, 0, 6, in, out, &counted, &e) && counted >= B);
+        loader_destroy(l);
+        document_windows_free(&d);
+        stream_drop(&s);
+    }
+}
+
+static void documents_that_are_none(void **state)
+{
+    (void)state;
+    TokenStream s = stream_make(50, 8192);
+    DocumentWindows d;
+    Error e = {0};
+    assert_false(document_windows_find(&d, &s, 77, 8, V, &e));
+    assert_says(&e, "t00000.bin: no document ends: of 50 tokens none is 77, the separator");
+    document_windows_free(&d);
+    e = (Error){0};
+    assert_false(document_windows_find(&d, &s, 3, 8, 40, &e));
+    assert_says(&e, "token 40, at byte offset 80, is 40, but the vocabulary is 0 .. 39");
+    document_windows_free(&d);
+    stream_drop(&s);
+}
+
+/* FIELD-CASES 13: targets after the id are -1, and counted nowhere, on whichever rank; a step of nothing else counts 0. */
+static void targets_after_a_token_do_not_count(void **state)
+{
+    (void)state;
+    enum { T = 8, N = 400, B = 2, WORLD = 3 };
+    uint16_t tokens[N];
+    for (int i = 0; i < N; i++)
+        tokens[i] = (uint16_t)(rand() % 5);
+    TokenStream s = stream_of(tokens, N);
+    s.ignore_after = 2;
+    Loader *l[WORLD];
+    for (int rank = 0; rank < WORLD; rank++)
+        l[rank] =
+            loader_make(&s, (LoaderConfig){.batch_size = B, .block_size = T, .accumulate = 2, .rank = rank, .world = WORLD});
+    for (int step = 0; step < 20; step++) {
+        int64_t here = 0, counted = 0;
+        for (int rank = 0; rank < WORLD; rank++) {
+            StepBatch b = next(l[rank]);
+            counted = b.counted;
+            for (int i = 0; i < 2 * B * T; i++) {
+                here += b.targets[i] >= 0;
+                assert_true(b.tokens[i] != 2 || b.targets[i] == -1);
+            }
+        }
+        assert_int_equal(here, counted);
+        assert_true(counted > 0 && counted < 2 * B * T * WORLD);
+    }
+    for (int rank = 0; rank < WORLD; rank++)
+        loader_destroy(l[rank]);
+    stream_drop(&s);
+    s = stream_of((uint16_t[N]){0}, N);
+    s.ignore_after = 0;
+    Loader *none = loader_make(&s, (LoaderConfig){.batch_size = B, .block_size = T, .accumulate = 1});
+    assert_int_equal(next(none).counted, 0);
+    loader_destroy(none);
+    stream_drop(&s);
+}
+
+/* ---- Under load ---- */
+
+static double cpu_seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+/* A device that takes 10 million tokens a second: 16 x 1024 every 1.6 ms. How much of the step is waiting for the loader, and how
+ * much of a core the loader takes for it. The limits are generous, since the machine may be busy. */
+static void under_load(void **state)
+{
+    (void)state;
+    enum { T = 1024, B = 16, N = 4000000, STEPS = 600 };
+    uint16_t *tokens = malloc(2 * N);
+    for (int i = 0; i < N; i++)
+        tokens[i] = (uint16_t)rand();
+    TokenStream s = stream_of(tokens, N);
+    Loader *l = loader_make(&s, (LoaderConfig){.batch_size = B, .block_size = T, .accumulate = 1});
+    next(l); /* the first has to be waited for */
+    double begin = clock_seconds(), waited = loader_wait_seconds(l), cpu = cpu_seconds();
+    for (int step = 0; step < STEPS; step++) {
+        double until = clock_seconds() + B * T / 10e6;
+        next(l);
+        usleep((useconds_t)fmax(0, 1e6 * (until - clock_seconds())));
+    }
+    double seconds = clock_seconds() - begin, share = (loader_wait_seconds(l) - waited) / seconds;
+    double core = (cpu_seconds() - cpu) / (STEPS * B * T / 10e6);
+    print_message("at 10 million tokens/s: %.3f %% of a step waiting for the loader, %.1f %% of a core\n", 100 * share,
+                  100 * core);
+    assert_true(share < 0.2);
+    assert_true(core < 0.8);
+    loader_destroy(l);
+    unlink(token_stream_name(&s));
+    token_stream_close(&s);
+    free(tokens);
+}
+
+/* A slow disk is seen in the waiting. */
+static void slow_disk(void **state)
+{
+    (void)state;
+    TokenStream s = stream_make(500, 8192);
+    Loader *l = loader_make(&s, (LoaderConfig){.batch_size = 1, .block_size = 8, .accumulate = 1, .delay = 0.02});
+    for (int step = 0; step < 10; step++)
+        next(l);
+    assert_true(loader_wait_seconds(l) > 0.19);
+    loader_destroy(l);
+    stream_drop(&s);
+}
+
 /* ---- Evaluation ---- */
 
 /* Every n and T: all n - 1 targets count exactly once over the whole split. */
@@ -438,7 +684,7 @@ static void whole_split_counts_each_target_once(void **state)
         TokenStream s = stream_make(n, 9);
         for (int T = 1; T <= n + 2; T += 1 + T / 4)
             for (int B = 1; B <= 5; B += 2) {
-                EvaluationData d = {&s, V, B, T, 0, 1};
+                EvaluationData d = {&s, V, B, T, 0, 1, NULL};
                 Error e = {0};
                 int seen[50] = {0}, total = 0;
                 int32_t *tokens = calloc((size_t)(B * T), 4), *targets = calloc((size_t)(B * T), 4);
@@ -472,7 +718,7 @@ static void random_evaluation(void **state)
     (void)state;
     enum { N = 200, T = 8, B = 3, K = 50 };
     TokenStream s = stream_make(N, 33);
-    EvaluationData d = {&s, V, B, T, K, 11}, narrow = {&s, V, 1, T, K * B, 11};
+    EvaluationData d = {&s, V, B, T, K, 11, NULL}, narrow = {&s, V, 1, T, K * B, 11, NULL};
     Error e = {0};
     int32_t tokens[B * T], targets[B * T], alone[T], alone_targets[T], other[B * T], other_targets[B * T];
     int64_t counted;
@@ -508,7 +754,7 @@ static void evaluation_of_too_little(void **state)
     (void)state;
     enum { T = 8 };
     TokenStream s = stream_make(1, 10);
-    EvaluationData d = {&s, V, 1, T, 0, 0};
+    EvaluationData d = {&s, V, 1, T, 0, 0, NULL};
     Error e = {0};
     assert_false(evaluation_check(&d, &e));
     assert_says(&e, "t00000.bin: has 1 token; an evaluation needs at least 2");
@@ -555,8 +801,14 @@ int main(void)
         cmocka_unit_test(windows_cross_shards_and_epochs),
         cmocka_unit_test(same_order_for_any_ranks),
         cmocka_unit_test(resume_anywhere),
+        cmocka_unit_test(kept_batches),
         cmocka_unit_test(last_step_is_smaller),
         cmocka_unit_test(bad_id_in_the_data),
+        cmocka_unit_test(windows_of_whole_documents),
+        cmocka_unit_test(documents_that_are_none),
+        cmocka_unit_test(targets_after_a_token_do_not_count),
+        cmocka_unit_test(under_load),
+        cmocka_unit_test(slow_disk),
         cmocka_unit_test(whole_split_counts_each_target_once),
         cmocka_unit_test(random_evaluation),
         cmocka_unit_test(evaluation_of_too_little),

@@ -21,8 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Prints an error, if there is one. Returns the exit code. */
-static int finish(const char *command, Error *e)
+int data_finish(const char *command, Error *e)
 {
     if (!e->set && (fflush(stdout) != 0 || ferror(stdout)))
         error_set(e, "standard output: cannot write: %s", strerror(errno));
@@ -32,8 +31,7 @@ static int finish(const char *command, Error *e)
     return e->usage ? 2 : 1;
 }
 
-/* Parses the command line into `input`; a wrong one ends the program with exit code 2. */
-static void parse(const struct argp *argp, int argc, char **argv, void *input)
+void data_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     argp_err_exit_status = 2;
     args_dashes(argc, argv);
@@ -56,7 +54,13 @@ enum { KEY_SHARD = 256, KEY_THREADS, KEY_BYTES, KEY_SEED, KEY_SEPARATOR };
 #define TOKENIZER_OPTION                                                                                                         \
     {                                                                                                                            \
         "tokenizer", 't', "KIND", 0,                                                                                             \
-            "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte", 0     \
+            "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "      \
+            "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR",                           \
+            0                                                                                                                    \
+    }
+#define SPECIAL_OPTION                                                                                                           \
+    {                                                                                                                            \
+        "allow-special", 's', NULL, 0, "Text such as <|endoftext|> is the special token of that name; default: it is text", 0    \
     }
 #define SHARD_OPTION                                                                                                             \
     {                                                                                                                            \
@@ -69,6 +73,7 @@ enum { KEY_SHARD = 256, KEY_THREADS, KEY_BYTES, KEY_SEED, KEY_SEPARATOR };
 
 static const struct argp_option prepare_options[] = {
     TOKENIZER_OPTION,
+    SPECIAL_OPTION,
     {"out", 'o', "DIR", 0, "Where to write; made when it doesn't exist", 0},
     {"separator", KEY_SEPARATOR, "TEXT", 0,
      "What ends a document, besides the end of a file: \\n for a document a line. It has to be one token, which will stand "
@@ -121,6 +126,9 @@ static error_t data_option(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 't':
         r->prepare.tokenizer = arg;
+        return 0;
+    case 's':
+        r->prepare.allow_special = true;
         return 0;
     case 'o':
         r->prepare.out = arg;
@@ -254,7 +262,7 @@ static int prepare_main(int argc, char **argv)
     Error e = {0};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1}};
     if ((r.files = memory_get(&e, (size_t)argc, sizeof *r.files, "the list of files"))) {
-        parse(&argp, argc, argv, &r);
+        data_parse(&argp, argc, argv, &r);
         r.prepare.source = source_files(r.files, r.count, r.prepare.separator, r.prepare.out, &e);
         if (r.prepare.source)
             prepare_run(&r, "text", &e);
@@ -263,7 +271,7 @@ static int prepare_main(int argc, char **argv)
     }
     if (!e.set)
         printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", r.prepare.out);
-    return finish(argv[0], &e);
+    return data_finish(argv[0], &e);
 }
 
 static void stories_print(const Request *r)
@@ -293,20 +301,20 @@ static int stories_main(int argc, char **argv)
         NULL};
     Error e = {0};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1, .separator = "\n"}, .bytes = 1e6, .seed = 1};
-    parse(&argp, argc, argv, &r);
+    data_parse(&argp, argc, argv, &r);
     StoryMean mean = stories_expected();
     fprintf(r.prepare.out ? stdout : stderr, "grammar    %.6f nats per byte: %.4f nats a story of %.2f bytes, at most %d\n",
             mean.nats / (mean.bytes + 1), mean.nats, mean.bytes + 1, mean.longest + 1);
     if (!r.prepare.out) {
         stories_print(&r);
-        return finish(argv[0], &e);
+        return data_finish(argv[0], &e);
     }
     if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, &e)))
         prepare_run(&r, "stories", &e);
     source_close(r.prepare.source);
     if (!e.set)
-        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", r.prepare.out);
-    return finish(argv[0], &e);
+        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
+    return data_finish(argv[0], &e);
 }
 
 /* ---- tally data ---- */
@@ -318,6 +326,7 @@ static const struct {
 } data_commands[] = {
     {"prepare", prepare_main, "tally data prepare", "text to token files"},
     {"stories", stories_main, "tally data stories", "a text of any length whose entropy is known"},
+    {"info", data_info_main, "tally data info", "what is in a folder of tokens"},
 };
 
 enum { DATA_COMMANDS = sizeof data_commands / sizeof *data_commands };
@@ -341,15 +350,26 @@ int data_main(int argc, char **argv)
 
 /* ---- tally tokenize, tally detokenize ---- */
 
+typedef struct FilterOptions {
+    const char *tokenizer;
+    bool allow_special;
+} FilterOptions;
+
+/* Without the first, those of detokenize: in ids there is nothing to allow. */
 static const struct argp_option tokenizer_options[] = {
-    {"tokenizer", 't', "WHICH", 0, "byte, or the folder or meta.json that `tally data prepare` or training has written", 0}, {0}};
+    SPECIAL_OPTION,
+    {"tokenizer", 't', "WHICH", 0, "byte, gpt2:DIR, or the folder or meta.json that `tally data prepare` or training has written",
+     0},
+    {0}};
 
 static error_t tokenizer_option(int key, char *arg, struct argp_state *state)
 {
-    const char **where = state->input;
+    FilterOptions *o = state->input;
     if (key == 't')
-        *where = arg;
-    else if (key == ARGP_KEY_END && !*where)
+        o->tokenizer = arg;
+    else if (key == 's')
+        o->allow_special = true;
+    else if (key == ARGP_KEY_END && !o->tokenizer)
         argp_error(state, "--tokenizer is needed");
     else if (key != ARGP_KEY_END)
         return ARGP_ERR_UNKNOWN;
@@ -398,16 +418,16 @@ static void print_pieces(const Tokenizer *t, const Text *text, Error *e)
 
 static int filter_main(const struct argp *argp, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *))
 {
-    const char *where = NULL;
-    parse(argp, argc, argv, &where);
+    FilterOptions o = {0};
+    data_parse(argp, argc, argv, &o);
     Error e = {0};
     Text text = {0};
-    Tokenizer *t = tokenizer_load(where, &e);
-    if (t && text_append(&text, "-", &e))
+    Tokenizer *t = tokenizer_load(o.tokenizer, &e);
+    if (t && (!o.allow_special || tokenizer_allow_special(t, &e)) && text_append(&text, "-", &e))
         print(t, &text, &e);
     text_free(&text);
     tokenizer_destroy(t);
-    return finish(argv[0], &e);
+    return data_finish(argv[0], &e);
 }
 
 int tokenize_main(int argc, char **argv)
@@ -426,7 +446,7 @@ int tokenize_main(int argc, char **argv)
 int detokenize_main(int argc, char **argv)
 {
     static const struct argp argp = {
-        tokenizer_options,
+        tokenizer_options + 1,
         tokenizer_option,
         "--tokenizer WHICH < IDS > TEXT",
         "Reads decimal token ids on standard input, separated by any white space, and prints the bytes they stand for.",

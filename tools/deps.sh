@@ -16,6 +16,7 @@ needs()
 build|a C compiler with OpenMP|gcc libc6-dev|library omp.h m -fopenmp
 build|oneDNN 2, matrix products on the CPU|libdnnl-dev|onednn
 build|jansson, JSON|libjansson-dev|library jansson.h jansson
+build|PCRE2, Unicode patterns|libpcre2-dev|library pcre2.h pcre2-8 -DPCRE2_CODE_UNIT_WIDTH=8
 test|cmocka, unit tests|libcmocka-dev|library cmocka.h cmocka
 fuzz|clang with libFuzzer, fuzz tests|clang libclang-rt-dev|fuzzer
 format|clang-format, the style of the sources|clang-format|program clang-format

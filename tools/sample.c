@@ -2,7 +2,7 @@
 #include "tools/commands.h"
 
 #include "base/args.h"
-#include "data/tokenizer.h"
+#include "data/prepare.h"
 #include "model/fit.h"
 #include "model/generate.h"
 #include "train/checkpoint.h"
@@ -13,12 +13,24 @@
 
 typedef struct SampleOptions {
     const char *dir, *prompt, *tokenizer, *device;
+    bool allow_special;
     GenerateOptions how;
     int64_t samples, threads;
     Error *e;
 } SampleOptions;
 
-enum { KEY_TEMPERATURE = 1000, KEY_TOP_K, KEY_TOP_P, KEY_SEED, KEY_SAMPLES, KEY_TOKENS, KEY_THREADS, KEY_TOKENIZER, KEY_DEVICE };
+enum {
+    KEY_TEMPERATURE = 1000,
+    KEY_TOP_K,
+    KEY_TOP_P,
+    KEY_SEED,
+    KEY_SAMPLES,
+    KEY_TOKENS,
+    KEY_THREADS,
+    KEY_TOKENIZER,
+    KEY_SPECIAL,
+    KEY_DEVICE
+};
 
 static const struct argp_option options[] = {
     {"checkpoint", 'c', "DIR", 0, "a checkpoint, or an --out-dir of `tally train` (its latest is taken); default: out", 0},
@@ -29,10 +41,13 @@ static const struct argp_option options[] = {
     {"top-p", KEY_TOP_P, "X", 0, "draw from the likeliest that have this probability together; default 1: all", 0},
     {"seed", KEY_SEED, "N", 0, "default 1337", 0},
     {"num-samples", KEY_SAMPLES, "N", 0, "default 1", 0},
-    {"max-new-tokens", KEY_TOKENS, "N", 0, "tokens of each; default 500", 0},
+    {"max-new-tokens", KEY_TOKENS, "N", 0,
+     "tokens of each; default 500. A sample of a model of documents ends with its document, at the data's separator", 0},
     {"device", KEY_DEVICE, "NAME", 0, "cuda (the first GPU), cuda:N or cpu; default auto: cuda, or cpu where there is no GPU", 0},
     {"threads", KEY_THREADS, "N", 0, "default: one per core", 0},
-    {"tokenizer", KEY_TOKENIZER, "WHERE", 0, "`byte`, a folder with a meta.json, or such a file; default: the checkpoint's", 0},
+    {"allow-special", KEY_SPECIAL, NULL, 0, "Text such as <|endoftext|> in the prompt is the special token of that name", 0},
+    {"tokenizer", KEY_TOKENIZER, "WHERE", 0,
+     "`byte`, `gpt2:DIR`, a folder with a meta.json, or such a file; default: the checkpoint's", 0},
     {0},
 };
 
@@ -86,6 +101,9 @@ static error_t option_take(int key, char *arg, struct argp_state *state)
     case KEY_DEVICE:
         o->device = arg;
         break;
+    case KEY_SPECIAL:
+        o->allow_special = true;
+        break;
     case KEY_TOKENIZER:
         o->tokenizer = arg;
         break;
@@ -136,9 +154,12 @@ static bool model_open(Model *m, const char *path, const SampleOptions *o, Error
            model_allocate(m, device, e) && checkpoint_load_weights(m, path, e);
 }
 
-static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, Error *e)
+/* *separator: the token that ends a document; -1: there is none. */
+static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, int64_t *separator, Error *e)
 {
     char meta[PATH_SIZE];
+    DataFacts facts;
+    *separator = -1;
     if (o->tokenizer)
         return tokenizer_load(o->tokenizer, e);
     if (!path_join(meta, path, "meta.json", e))
@@ -147,6 +168,9 @@ static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, Error
         error_usage(e, "%s has no meta.json, so text cannot be made into tokens; say --tokenizer", path);
         return NULL;
     }
+    if (!data_facts_read(meta, &facts, e))
+        return NULL;
+    *separator = facts.separator;
     return tokenizer_load(meta, e);
 }
 
@@ -155,9 +179,11 @@ static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, Error
 /* One sequence is printed as it comes; several are kept and printed one after the other. */
 typedef struct Printer {
     const Tokenizer *tokenizer;
-    int64_t samples, length;
-    int32_t *kept; /* [samples, length] */
-    int64_t *used; /* [samples]         */
+    int64_t samples, length, separator;
+    int32_t *kept; /* [samples, length]                                  */
+    int64_t *used; /* [samples]                                          */
+    bool *ended;   /* [samples]: the separator has come                  */
+    int64_t going; /* samples without one; the generation ends with the last */
 } Printer;
 
 static bool piece_print(const Printer *p, int32_t token)
@@ -170,17 +196,24 @@ static bool piece_print(const Printer *p, int32_t token)
 static bool token_take(void *user, int64_t sequence, int32_t token)
 {
     Printer *p = user;
+    if (p->ended[sequence])
+        return true;
+    if (token == p->separator) {
+        p->ended[sequence] = true;
+        return --p->going > 0;
+    }
     if (p->samples == 1)
         return piece_print(p, token);
     p->kept[sequence * p->length + p->used[sequence]++] = token;
     return true;
 }
 
-static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer, Error *e)
+static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer, int64_t separator, Error *e)
 {
     int32_t *prompt = NULL;
     int64_t n = 0;
-    Printer p = {tokenizer, o->samples, o->how.length, NULL, NULL};
+    Printer p = {
+        .tokenizer = tokenizer, .samples = o->samples, .length = o->how.length, .separator = separator, .going = o->samples};
     if (!tokenizer_encode(tokenizer, (const uint8_t *)o->prompt, strlen(o->prompt), &prompt, &n, e))
         return error_prefix(e, "prompt");
     int64_t size = 0;
@@ -188,6 +221,7 @@ static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer,
         error_usage(e, "num-samples x max-new-tokens is too large");
     p.kept = memory_get(e, o->samples > 1 ? (size_t)size : 0, sizeof *p.kept, "the samples");
     p.used = memory_get(e, (size_t)o->samples, sizeof *p.used, "the samples");
+    p.ended = memory_get(e, (size_t)o->samples, sizeof *p.ended, "the samples");
     if (o->samples == 1)
         printf("%s", o->prompt);
     bool ok = !e->set && model_generate(m, prompt, n, &o->how, token_take, &p, e);
@@ -202,6 +236,7 @@ static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer,
     free(prompt);
     free(p.kept);
     free(p.used);
+    free(p.ended);
     return ok;
 }
 
@@ -224,8 +259,10 @@ int sample_main(int argc, char **argv)
         error_usage(&e, "num-samples: needs to be 1 or more");
     char path[PATH_SIZE];
     Tokenizer *tokenizer = NULL;
-    bool ok = !e.set && checkpoint_choose(o.dir, path, &e) && (tokenizer = tokenizer_open(path, &o, &e)) &&
-              model_open(&m, path, &o, &e) && sample(&o, &m, tokenizer, &e);
+    int64_t separator;
+    bool ok = !e.set && checkpoint_choose(o.dir, path, &e) && (tokenizer = tokenizer_open(path, &o, &separator, &e)) &&
+              (!o.allow_special || tokenizer_allow_special(tokenizer, &e)) && model_open(&m, path, &o, &e) &&
+              sample(&o, &m, tokenizer, separator, &e);
     model_free(&m);
     tokenizer_destroy(tokenizer);
     if (!ok)

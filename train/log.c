@@ -73,19 +73,29 @@ static void time_text(char text[32], double seconds)
         snprintf(text, 32, "%ldm%02lds", s / 60, s % 60);
 }
 
+static void loss_print(const char *name, double loss, double floor)
+{
+    printf("  %s %.4f", name, loss);
+    if (!isnan(floor))
+        printf(" (floor %.4f + %.4f)", floor, loss - floor);
+}
+
 static void step_print(const Log *l, const LogStep *s)
 {
     char eta[32];
     double each = (clock_seconds() - l->started) / (double)(s->step - l->first_step); /* evaluations and all */
     time_text(eta, each * (double)(s->steps - s->step));
-    printf("step %6lld/%lld  loss %.4f", (long long)s->step, (long long)s->steps, s->loss);
+    printf("step %6lld/%lld", (long long)s->step, (long long)s->steps);
+    loss_print("loss", s->loss, s->floor);
     if (s->evaluated)
-        printf("  val %.4f", s->val_loss);
+        loss_print("val", s->val_loss, s->val_floor);
     printf("  lr %.3e  norm %.3f  %.1f ms  %.0f tokens/s", s->learning_rate, s->grad_norm, 1e3 * s->seconds, s->tokens_per_s);
     if (!isnan(s->mfu))
         printf("  %.0f %% of peak", 100 * s->mfu);
     if (s->loss_scale > 0)
         printf("  scale %g", s->loss_scale);
+    if (s->wait_seconds > 0.1 * s->seconds)
+        printf("  STARVED: %.0f %% of it waiting for data", 100 * s->wait_seconds / s->seconds);
     printf("  ETA %s%s\n", eta, s->skipped ? "  SKIPPED: the gradient is not finite" : "");
     fflush(stdout);
 }
@@ -108,6 +118,10 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     number_set(object, "loss", s->loss);
     if (s->evaluated)
         number_set(object, "val_loss", s->val_loss);
+    if (!isnan(s->floor))
+        number_set(object, "floor", s->floor);
+    if (s->evaluated && !isnan(s->val_floor))
+        number_set(object, "val_floor", s->val_floor);
     number_set(object, "lr", s->learning_rate);
     number_set(object, "grad_norm", s->grad_norm);
     number_set(object, "ms", 1e3 * s->seconds);

@@ -12,8 +12,9 @@
 #include <stdio.h>
 
 typedef struct LogStep {
-    int64_t step, steps;   /* done, and in all                                               */
-    double loss, val_loss; /* nats per token                                                  */
+    int64_t step, steps;     /* done, and in all                                               */
+    double loss, val_loss;   /* nats per token                                                */
+    double floor, val_floor; /* below which these cannot be in the mean; NaN: not known       */
     double learning_rate, grad_norm;
     double seconds;      /* of this step, without evaluation and the like                   */
     double wait_seconds; /* of which waiting for data                                       */

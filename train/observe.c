@@ -3,11 +3,12 @@
 
 #include "model/generate.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
-void step_state_send(Trainer *t)
+void step_state_send(Trainer *t, const StepState *s)
 {
-    copy_in(&t->model.ctx, t->model.state, &t->step);
+    copy_in(&t->model.ctx, tensor_1d(t->model.state.data, DTYPE_I32, offsetof(StepState, adam_t) / 4), s);
 }
 
 void step_state_fetch(Trainer *t)
@@ -23,7 +24,7 @@ bool trainer_evaluate(Trainer *t, double *loss, Error *e)
     int64_t counted, total = 0, batches = evaluation_batches(&t->evaluation);
     m->ctx.phase = PHASE_EVALUATION;
     t->step.loss_sum = 0;
-    step_state_send(t);
+    step_state_send(t, &t->step);
     for (int64_t i = 0; i < batches; i++) {
         if (!evaluation_batch(&t->evaluation, (uint64_t)t->state.evaluations, i, tokens, targets, &counted, e))
             return false;

@@ -76,6 +76,8 @@ static const OptionRow table[] = {
     INT(block_size, 0, 1 << 30, "positions of a sequence; default: all that the model has"),
     INT(gradient_accumulation_steps, 1, 1 << 24, "micro-batches of an optimizer step"),
     INT(head_rows, 0, 1 << 30, "rows of logits that exist at once; 0: the default"),
+    FLAG(whole_documents, "windows begin where documents do and hold whole ones, as many as fit (data with a separator)"),
+    INT(ignore_after_token, -1, INT32_MAX, "targets that follow this id do not count, such as a document's first token; -1: all do"),
     HEADING("Precision and memory:"),
     TEXT(precision, "NAME", "fp32; tf32: fp32 as a GPU multiplies it; bf16, fp16: 16-bit but for FP32 masters, gradients and moments"),
     TEXT(param_dtype, "TYPE", "of the weights that GEMMs read: f32, bf16 or f16; this and the next override --precision for one role"),
@@ -117,9 +119,11 @@ static const OptionRow table[] = {
     FLAG(overfit, "train on the first micro-batches again and again: the loss must go to 0"),
     HEADING("Machine:"),
     TEXT(device, "NAME", "cuda (the first GPU), cuda:N, cpu; auto: cuda, or cpu where there is no GPU"),
+    HINT(no_graph, "on a GPU, launch every kernel anew instead of replaying a recorded step (a CUDA graph): the same numbers"),
     INT(threads, 0, 4096, "threads; 0: one per core"),
     FLAG(tune, "on a GPU: time several algorithms for each matrix product, and keep the choice with the run"),
     INT(seed, 0, 0x1p63, "of weights, data order, dropout and samples"),
+    INT(loader_delay, 0, 60000, "milliseconds by which reading a step's data takes longer: a slow disk, to try out"),
     {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
     HINT(quiet, "no lines per step"),
     HINT(verbose, "the memory plan per layer, its FLOPs and bytes per op"),
@@ -165,6 +169,7 @@ TrainOptions train_options_default(void)
         .sample_tokens = 200,
         .checkpoint_interval = 1000,
         .keep = 3,
+        .ignore_after_token = -1,
     };
     return o;
 }

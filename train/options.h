@@ -16,7 +16,7 @@ typedef char OptionText[1024];
 typedef struct TrainOptions {
     OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
     OptionText precision, param_dtype, master_dtype, grad_dtype, act_dtype, resid_dtype, m_dtype, v_dtype, recompute;
-    bool resume, quiet, verbose, json, fit;
+    bool resume, quiet, verbose, json, fit, no_graph;
     int64_t seed, threads;
     double mem_cap; /* bytes; 0: what the machine has */
 
@@ -42,6 +42,10 @@ typedef struct TrainOptions {
     /* What happens when. */
     int64_t grad_stats, eval_interval, eval_iters, log_interval, sample_interval, sample_tokens, checkpoint_interval, keep;
     bool overfit, tune;
+
+    /* Which windows, and which of their targets. */
+    bool whole_documents;
+    int64_t ignore_after_token, loader_delay; /* -1: all count; milliseconds */
 } TrainOptions;
 
 TrainOptions train_options_default(void);

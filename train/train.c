@@ -20,12 +20,52 @@ static void stop_ask(int signal_number)
     signal(signal_number, SIG_DFL);
 }
 
+/* ---- A step, given to the device ------------------------------------------------------------------------------------ */
+
+/* The micro-batch to the model. A device with a queue for copies gets it into the place that is not in use, while it computes on
+ * the one before. */
 static void micro_batch_send(Trainer *t, int64_t micro)
 {
     Model *m = &t->model;
+    bool two = tensor_present(m->next_tokens);
+    Ctx *c = two ? &t->copier : &m->ctx;
     int64_t offset = micro * m->run.batch_size * m->run.block_size;
-    copy_in(&m->ctx, m->tokens, t->batch.tokens + offset);
-    copy_in(&m->ctx, m->targets, t->batch.targets + offset);
+    copy_in(c, two ? m->next_tokens : m->tokens, t->batch.tokens + offset);
+    copy_in(c, two ? m->next_targets : m->targets, t->batch.targets + offset);
+    if (!two)
+        return;
+    t->device->follow(&m->ctx, c); /* the ops to come wait for these copies, */
+    t->device->follow(c, &m->ctx); /* and the copies to come for the ops so far: they go where those read */
+    model_batch_turn(m);
+    t->place = !t->place;
+}
+
+static void pass_record(Trainer *t, int which, void (*pass)(Model *))
+{
+    t->device->record_begin(&t->model.ctx);
+    pass(&t->model);
+    t->recording[which] = t->device->record_end(&t->model.ctx);
+}
+
+/* Records the passes of a step, once a step has run without: all that changes from step to step lies in memory. */
+static void passes_record(Trainer *t)
+{
+    for (int i = 0; i < 2; i++) {
+        pass_record(t, RECORDED_MICRO + t->place, model_forward_backward);
+        model_batch_turn(&t->model);
+        t->place = !t->place;
+    }
+    pass_record(t, RECORDED_UPDATE, model_update);
+}
+
+/* Replays what is recorded of a pass, unless somebody looks at its ops. */
+static void pass_run(Trainer *t, int which, void (*pass)(Model *))
+{
+    Model *m = &t->model;
+    if (t->recording[which] && !m->watch && !m->ctx.times)
+        t->device->replay(&m->ctx, t->recording[which]);
+    else
+        pass(m);
 }
 
 /* The next step's data; --overfit stays at the first. */
@@ -40,29 +80,57 @@ static bool due(int64_t interval, int64_t step, int64_t last)
     return interval > 0 && (step % interval == 0 || step == last);
 }
 
-static void step_compute(Trainer *t)
+static bool step_give(Trainer *t, Error *e)
 {
     Model *m = &t->model;
-    bool watched = due(t->options.grad_stats, t->state.iter + 1, t->options.max_iters);
-    t->step.step = t->state.iter;
-    t->step.micro = 0;
-    t->step.learning_rate = (float)schedule_rate(&t->schedule, t->state.iter);
-    t->step.inverse_count = t->batch.counted ? (float)(1.0 / (double)t->batch.counted) : 0;
-    t->step.loss_sum = 0;
-    t->step.loss_scale = (float)t->scaler.scale;
-    step_state_send(t);
+    StepFlight *f = &t->flight[t->given % 2];
+    const Device *d = t->device;
+    bool watched = due(t->options.grad_stats, t->given + 1, t->options.max_iters);
+    f->begun = clock_seconds();
+    if (!batch_take(t, e))
+        return false;
+    f->waited = clock_seconds() - f->begun;
+    f->batch = t->batch;
+    f->loader_position = t->options.overfit ? 0 : loader_position(t->loader);
+    *f->state = (StepState){.seed = (uint64_t)t->options.seed,
+                            .step = t->given,
+                            .learning_rate = (float)schedule_rate(&t->schedule, t->given),
+                            .inverse_count = t->batch.counted ? (float)(1.0 / (double)t->batch.counted) : 0,
+                            .loss_scale = (float)t->scaler.scale};
+    if (d->record_begin && !t->options.no_graph && t->warm && !m->ctx.times && !t->recording[RECORDED_UPDATE])
+        passes_record(t);
+    step_state_send(t, f->state);
     model_gradients_zero(m);
     if (watched)
         grad_stats_begin(&t->grad_stats);
     for (int64_t micro = 0; micro < t->batch.micro_batches; micro++) {
         micro_batch_send(t, micro);
-        model_forward_backward(m);
+        pass_run(t, RECORDED_MICRO + t->place, model_forward_backward);
     }
-    model_update(m);
-    step_state_fetch(t);
+    pass_run(t, RECORDED_UPDATE, model_update);
+    copy_out(&m->ctx, f->state, m->state);
+    if (d->mark)
+        d->mark(&m->ctx, (int)(t->given % 2));
     if (watched)
         grad_stats_end(&t->grad_stats);
+    t->warm = true;
+    t->given++;
+    return true;
 }
+
+/* May the device have the next step before the results of the one it is at have been read? Not when they decide about the next
+ * one, or something between the two wants the model as it is then. */
+static bool runs_ahead(const Trainer *t)
+{
+    const TrainOptions *o = &t->options;
+    int64_t step = t->given;
+    bool between = (t->validates && due(o->eval_interval, step, o->max_iters)) || due(o->sample_interval, step, o->max_iters) ||
+                   due(o->checkpoint_interval, step, o->max_iters) || due(o->grad_stats, step, o->max_iters);
+    return t->device->mark && step < o->max_iters && !between && !stop_asked && !t->scaler.dynamic &&
+           t->state.skips_in_a_row < o->max_skips;
+}
+
+/* ---- Its results ---------------------------------------------------------------------------------------------------- */
 
 /* Which tensor of this step was the first to be non-finite: each micro-batch once more. */
 static bool diagnose(Trainer *t, Error *e)
@@ -71,7 +139,7 @@ static bool diagnose(Trainer *t, Error *e)
     bool found = false;
     for (int64_t micro = 0; micro < t->batch.micro_batches && !found; micro++) {
         t->step.micro = (int32_t)micro;
-        step_state_send(t);
+        step_state_send(t, &t->step);
         micro_batch_send(t, micro);
         found = nonfinite_find(&t->model, text, sizeof text);
     }
@@ -79,14 +147,21 @@ static bool diagnose(Trainer *t, Error *e)
                      (long long)t->state.skips_in_a_row, text);
 }
 
-/* Moves the counters on after a step. */
-static void step_account(Trainer *t)
+/* Waits for the results of the step that was given first, and moves the counters on. */
+static bool step_read(Trainer *t, Error *e)
 {
     TrainState *s = &t->state;
+    const StepFlight *f = &t->flight[s->iter % 2];
+    if (t->device->wait)
+        t->device->wait(&t->model.ctx, (int)(s->iter % 2));
+    if (e->set)
+        return false;
+    t->step = *f->state;
+    t->batch = f->batch;
     bool skipped = t->step.nonfinite != 0;
     s->iter++;
     s->adam_t = t->step.adam_t;
-    s->loader_position = t->options.overfit ? 0 : loader_position(t->loader);
+    s->loader_position = f->loader_position;
     s->tokens += t->batch.counted;
     s->skips += skipped;
     s->skips_in_a_row =
@@ -94,16 +169,12 @@ static void step_account(Trainer *t)
     scaler_update(&t->scaler, skipped);
     s->loss_scale = t->scaler.scale;
     s->scaler_good = t->scaler.good;
+    return true;
 }
 
 bool trainer_step(Trainer *t, Error *e)
 {
-    if (!batch_take(t, e))
-        return false;
-    step_compute(t);
-    if (!e->set)
-        step_account(t);
-    return !e->set;
+    return step_give(t, e) && step_read(t, e);
 }
 
 static bool save(Trainer *t, Error *e)
@@ -138,16 +209,21 @@ static bool between_steps(Trainer *t, LogStep *line, Error *e)
     return !wanted || save(t, e);
 }
 
-static LogStep step_describe(Trainer *t, double seconds, double waited)
+/* The step that has just been read. Where the next one follows without a pause, it took the time from result to result. */
+static LogStep step_describe(Trainer *t)
 {
-    double tokens = (double)t->batch.counted;
+    const StepFlight *f = &t->flight[(t->state.iter - 1) % 2];
+    double tokens = (double)t->batch.counted, now = clock_seconds(), seconds = now - fmax(f->begun, t->read_at);
+    t->read_at = now;
     LogStep line = {.step = t->state.iter,
                     .steps = t->options.max_iters,
                     .loss = tokens > 0 ? t->step.loss_sum / tokens : 0,
+                    .floor = t->floor[SPLIT_TRAIN],
+                    .val_floor = t->floor[SPLIT_VAL],
                     .learning_rate = (double)t->step.learning_rate,
                     .grad_norm = t->step.grad_norm,
                     .seconds = seconds,
-                    .wait_seconds = waited,
+                    .wait_seconds = f->waited,
                     .tokens_per_s = tokens / seconds,
                     .loss_scale = t->scaler.dynamic ? (double)t->step.loss_scale : 0,
                     .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? &t->grad_stats : NULL,
@@ -175,12 +251,15 @@ static bool train(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
     bool first = true;
-    while (t->state.iter < o->max_iters && !stop_asked) {
-        double start = clock_seconds(), waited = loader_wait_seconds(t->loader);
-        if (!trainer_step(t, e))
+    while ((t->state.iter < o->max_iters && !stop_asked) || t->given > t->state.iter) {
+        Error later = {0}; /* what keeps the next step from running ahead is told when its turn comes */
+        if (t->given == t->state.iter && !step_give(t, e))
             return false;
-        double now = clock_seconds();
-        LogStep line = step_describe(t, now - start, loader_wait_seconds(t->loader) - waited);
+        if (runs_ahead(t))
+            step_give(t, &later);
+        if (!step_read(t, e))
+            return false;
+        LogStep line = step_describe(t);
         if (first)
             memory_print(&t->model);
         first = false;

@@ -5,6 +5,7 @@
 
 #include "data/evaluation.h"
 #include "data/loader.h"
+#include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "model/fit.h"
 #include "train/checkpoint.h"
@@ -14,6 +15,17 @@
 #include "train/scaler.h"
 #include "train/schedule.h"
 
+/* A step that has been given to the device and whose results have not been read yet. */
+typedef struct StepFlight {
+    StepState *state; /* the host's copy: what the step begins with, then its results. The device copies both by itself */
+    StepBatch batch;
+    int64_t loader_position; /* after it                  */
+    double begun, waited;    /* clock; seconds for data   */
+} StepFlight;
+
+/* What is recorded of a step, on a device that can: the same ops on either of the two places of a micro-batch, and the update. */
+enum { RECORDED_MICRO, RECORDED_UPDATE = 2, RECORDINGS };
+
 typedef struct Trainer {
     TrainOptions options;
     char checkpoint[PATH_SIZE]; /* the one that the run resumes from, or "" */
@@ -21,6 +33,9 @@ typedef struct Trainer {
     json_t *settings;           /* the options, as they are stored          */
 
     TokenStream tokens, validation;
+    DataFacts facts;                   /* of meta.json; zeros without one              */
+    DocumentWindows documents[SPLITS]; /* with --whole-documents                       */
+    double floor[SPLITS];              /* nats per target that no model goes below; NaN: not known */
     bool validates;
     EvaluationData evaluation;
     int32_t *evaluation_batch; /* [2, B, T]: tokens and targets             */
@@ -33,10 +48,17 @@ typedef struct Trainer {
 
     const Device *device;
     Model model;
-    Room room;      /* that the run has to fit into                     */
-    Target card;    /* the GPU that a plan is for; kind DEVICE_CPU: the run's own device */
-    Setting fitted; /* what --fit has chosen; batch_size 0: not asked   */
-    StepState step; /* the host's copy */
+    Room room;                   /* that the run has to fit into                     */
+    Target card;                 /* the GPU that a plan is for; kind DEVICE_CPU: the run's own device */
+    Setting fitted;              /* what --fit has chosen; batch_size 0: not asked   */
+    StepState step;              /* the host's copy, after the latest step that has been read */
+    int64_t given;               /* steps given to the device: those that have been read, and up to two more, */
+    StepFlight flight[2];        /* step i in flight[i % 2]; only a device that works behind the host's back has two at a time */
+    Ctx copier;                  /* its queue for the next micro-batch */
+    int place;                   /* which of its two places the present micro-batch is in */
+    void *recording[RECORDINGS]; /* NULL: not recorded */
+    bool warm;                   /* a step has been run: libraries are loaded, and passes can be recorded */
+    double read_at;              /* clock when the latest step's results were read */
     Schedule schedule;
     TrainState state;
     Scaler scaler;
@@ -49,7 +71,8 @@ typedef struct Trainer {
 /* The first parts of trainer_open, which `tally plan` and `tally bench` use as well. The options in *t are the defaults;
  * trainer_close must follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings
  * describe: with --fit it changes them first, to what fits into t->room, which the caller may have filled in, like t->card; else
- * it is this machine's memory, or its GPU's. */
+ * it is this machine's memory, or its GPU's. A GPU that nobody asked for by name and that the plan does not fit leaves it to the
+ * CPU. */
 bool trainer_settings(Trainer *t, int argc, char **argv, Error *e);
 bool trainer_plan(Trainer *t, Error *e);
 
@@ -85,8 +108,11 @@ bool trainer_evaluate(Trainer *t, double *loss, Error *e);
 /* Prints a sample. */
 bool trainer_sample(Trainer *t, Error *e);
 
-/* Copies the host's step state to the device, or back (which waits for the device). */
-void step_state_send(Trainer *t);
+/* Copies what the host decides of a step to the device. *s must not change before the device has it: be memory of its host_take,
+ * or of no interest to it later. */
+void step_state_send(Trainer *t, const StepState *s);
+
+/* Copies all of the step's state into t->step, and waits for it. */
 void step_state_fetch(Trainer *t);
 
 #endif

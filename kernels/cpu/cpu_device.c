@@ -52,6 +52,16 @@ void cpu_synchronize(Ctx *c)
     (void)c;
 }
 
+void *cpu_host_take(size_t bytes, const char *what, Error *e)
+{
+    return memory_get(e, bytes, 1, what);
+}
+
+void cpu_host_give(void *p)
+{
+    free(p);
+}
+
 /* ---- The processor -------------------------------------------------------------------------------------------------- */
 
 /* The highest build that this processor runs. The names are those of the x86-64-v3 and v4 feature sets. */

@@ -17,6 +17,8 @@ void CPU(gemm)(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, con
 void *cpu_memory_take(size_t bytes, const char *what, Error *e);
 void cpu_memory_give(void *p, size_t bytes);
 void cpu_synchronize(Ctx *c);
+void *cpu_host_take(size_t bytes, const char *what, Error *e);
+void cpu_host_give(void *p);
 
 /* Threads for an op over n elements: waking the others takes some microseconds, in which one does about this much. */
 enum { ELEMENTS_WORTH_THREADS = 16384 };

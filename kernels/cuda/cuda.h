@@ -1,6 +1,7 @@
 /* What the files of the CUDA device share with C: the ops, their scratch, and the errors of the runtime.
  *
  * cuda_device.c     the device: its memory, its name, the op table
+ * cuda_queue.c      its streams, events and graphs
  * NAME.cu           one op of the table each; common.cuh is what they share among themselves
  * cuda_workspace.c  scratch of every op as plain C: compiled without CUDA too, since a plan for a GPU needs none */
 #ifndef TALLY_KERNELS_CUDA_CUDA_H

@@ -1,5 +1,6 @@
 /* A GPU as a device: found, or refused with the reason; its memory; its op table. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_queue.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -18,7 +19,11 @@ static void *cuda_memory_take(size_t bytes, const char *what, Error *e)
     void *p = NULL;
     size_t free_bytes = 0, total = 0;
     cudaError_t status = cudaMalloc(&p, bytes ? bytes : 1);
-    if (!status && !(status = cudaMemset(p, 0, bytes)))
+    if (!status)
+        status = cudaMemset(p, 0, bytes);
+    if (!status) /* the streams that will use it do not wait for the memset */
+        status = cudaStreamSynchronize(NULL);
+    if (!status)
         return p;
     cudaFree(p);
     cudaGetLastError(); /* or the next launch would report it again */
@@ -39,6 +44,23 @@ static size_t cuda_memory_free(void)
 {
     size_t free_bytes = 0, total = 0;
     return cudaMemGetInfo(&free_bytes, &total) ? 0 : free_bytes;
+}
+
+/* Pinned: the GPU reads and writes it while the host does something else. */
+static void *cuda_host_take(size_t bytes, const char *what, Error *e)
+{
+    void *p = NULL;
+    cudaError_t status = cudaMallocHost(&p, bytes ? bytes : 1);
+    if (!status)
+        return memset(p, 0, bytes);
+    cudaGetLastError();
+    error_set(e, "CUDA: %zu bytes of host memory for %s: %s", bytes, what, cudaGetErrorString(status));
+    return NULL;
+}
+
+static void cuda_host_give(void *p)
+{
+    cudaFreeHost(p);
 }
 
 static void cuda_synchronize(Ctx *c)
@@ -73,6 +95,8 @@ static bool target_read(Target *t, int index, Error *e)
         status = cudaSetDevice(index);
     if (!status)
         status = cudaMemGetInfo(&t->free_bytes, &t->total_bytes);
+    if (!status)
+        status = (cudaError_t)cuda_queues_open();
     if (status)
         return error_set(e, "GPU %d does not answer: %s", index, cudaGetErrorString(status));
     t->kind = DEVICE_CUDA;
@@ -83,12 +107,22 @@ static bool target_read(Target *t, int index, Error *e)
     return true;
 }
 
-/* The table; the functions that are no ops are those above. */
+/* The table; the functions that are no ops are those above and cuda_queue.c's. */
 static const Device device = {.name = "cuda",
                               .memory_take = cuda_memory_take,
                               .memory_give = cuda_memory_give,
                               .memory_free = cuda_memory_free,
                               .synchronize = cuda_synchronize,
+                              .host_take = cuda_host_take,
+                              .host_give = cuda_host_give,
+                              .queue = cuda_queue,
+                              .follow = cuda_follow,
+                              .mark = cuda_mark,
+                              .wait = cuda_wait,
+                              .record_begin = cuda_record_begin,
+                              .record_end = cuda_record_end,
+                              .replay = cuda_replay,
+                              .record_free = cuda_record_free,
                               .tune = cuda_tune,
                               .tuning_write = cuda_tuning_write,
                               .tuning_read = cuda_tuning_read,

@@ -127,18 +127,20 @@ static cudaError_t wait(Stream *s, const Event *v)
     return cudaSuccess;
 }
 
-/* SOFTGPU_DROP_WAITS=1 leaves every wait out: a test of the tests, which must notice. */
+/* SOFTGPU_DROP_WAITS=1 leaves every wait out, SOFTGPU_DROP_WAIT=N the N-th: a test of the tests, which must notice. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    Event *v;
-    Stream *s;
+    Event *v = NULL;
+    Stream *s = NULL;
+    static uint64_t calls;
     (void)flags;
     cudaError_t e = enter();
     if (!e)
         e = stream_find(stream, &s);
     if (!e)
         e = event_find(event, &v);
-    if (!e && !settings.drop_waits)
+    bool dropped = settings.drop_waits || ++calls == settings.drop_wait;
+    if (!e && !dropped)
         e = wait(s, v);
     return leave(e);
 }

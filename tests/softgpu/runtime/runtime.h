@@ -73,6 +73,7 @@ typedef struct Settings {
     int eager;              /* 0: none runs before a synchronisation; 1, 2: some do */
     bool race, trace, stop; /* look for races between streams; tell of every operation; abort() at the first fault */
     bool drop_waits;        /* a mutation: cudaStreamWaitEvent does nothing */
+    uint64_t drop_wait;     /* or its call of this number does, counted from 1; 0: none */
     int poison;             /* what fresh device memory is filled with; -1: not at all */
 } Settings;
 

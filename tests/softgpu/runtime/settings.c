@@ -82,6 +82,7 @@ void settings_read(void)
     settings.trace = number("SOFTGPU_TRACE", 0);
     settings.stop = number("SOFTGPU_STOP", 0);
     settings.drop_waits = number("SOFTGPU_DROP_WAITS", 0);
+    settings.drop_wait = number("SOFTGPU_DROP_WAIT", 0);
     settings.poison = number("SOFTGPU_POISON", 1) ? 0xff : -1;
 }
 
