@@ -55,7 +55,7 @@ SOURCES := $(wildcard base/*.c kernels/dry/*.c model/*.c data/*.c train/*.c tool
            $(filter-out kernels/cuda_absent.c,$(wildcard kernels/*.c)) $(if $(CUDA),$(wildcard kernels/cuda/*.c),$(PLANNED)) $(ABSENT)
 LIBRARY := $(filter-out tools/main.c,$(SOURCES))
 OBJECTS := $(LIBRARY:%.c=$(OUT)/%.o) $(foreach isa,$(ISAS),$(PER_ISA:%.c=$(OUT)/%.$(isa).o)) $(KERNELS:%.cu=$(OUT)/%.cu.o)
-TESTS   := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/test_*.c))
+TESTS   := $(patsubst tests/%.c,$(OUT)/unit/%,$(wildcard tests/test_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 # What runs is shown in short; V=1 shows it whole.
@@ -146,13 +146,20 @@ clean: ## Remove build/
 
 # ---- Tests -------------------------------------------------------------------------------------------------------------
 
-tests: $(OUT)/tally $(TESTS) ## Build the unit tests
+tests: $(OUT)/tally $(TESTS) $(OUT)/tests ## Build the unit tests; then `build/tests --device cuda` tests a device
 
-$(OUT)/tests/test_%: $(OUT)/tests/test_%.o $(OUT)/libtally.a
+$(OUT)/unit/test_%: $(OUT)/unit/test_%.o $(OUT)/libtally.a
 	$(call SHOW,LINK)
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LDLIBS)
 
-$(OUT)/tests/%.o: | $(OUT)/found-test
+$(OUT)/unit/%.o: tests/%.c $(OUT)/flags | $(OUT)/found-test
+	@mkdir -p $(@D)
+	$(call SHOW,CC  )
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# The tests that every device has to pass, as one command.
+$(OUT)/tests: Makefile
+	@rm -rf $@ && printf '#!/bin/sh\ncd "%s" && exec tests/run.sh device "%s" "$$@"\n' '$(CURDIR)' '$(abspath $(OUT))' >$@ && chmod +x $@
 
 fuzzers: $(FUZZERS) ## Build the fuzzers (clang)
 
