@@ -55,8 +55,9 @@ static bool block_next(Preparation *p, const char *pass, bool *more, Error *e)
     if (!o->source->next(o->source, &p->block, p->tokenizer, e))
         return false;
     *more = p->block.spans > 0;
+    size_t between = o->separator ? strlen(o->separator) : 0;
     for (size_t i = 0; i < p->block.spans; i++)
-        p->done += (int64_t)(p->block.span[i].end - p->block.span[i].begin);
+        p->done += (int64_t)(p->block.span[i].end - p->block.span[i].begin + (p->block.span[i].last ? between : 0));
     return !o->progress || o->progress(o->user, pass, p->done, o->source->bytes) ||
            error_set(e, "interrupted; %s is as it was before", o->out);
 }

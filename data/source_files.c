@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 enum {
-    BLOCK = 4 << 20,   /* bytes of a block, but where a text cannot be cut in it ... */
-    LARGEST = 64 << 20 /* ... and what it then may grow to                           */
+    BLOCK = 4 << 20,    /* bytes of a block, but where a text cannot be cut in it ... */
+    LARGEST = 64 << 20, /* ... and what it then may grow to                          */
+    SPANS = 1 << 16     /* documents of a block                                      */
 };
 
 typedef struct FileSource {
@@ -154,12 +155,12 @@ static bool hand_out(FileSource *s, TextBlock *b, size_t end, bool last, Error *
     return empty || block_add(b, span, e);
 }
 
-/* Hands out the documents that end in the block's bytes from `searched` on. */
+/* Hands out the documents that end in the block's bytes from `searched` on, as many as a block may have. */
 static bool separators_find(FileSource *s, TextBlock *b, size_t searched, Error *e)
 {
     size_t n = s->separator_size;
     const uint8_t *at = b->bytes + (searched > s->used + n ? searched - n + 1 : s->used);
-    while (n && (at = memmem(at, (size_t)(b->bytes + b->size - at), s->separator, n))) {
+    while (n && b->spans < SPANS && (at = memmem(at, (size_t)(b->bytes + b->size - at), s->separator, n))) {
         if (!hand_out(s, b, (size_t)(at - b->bytes), true, e))
             return false;
         at += n;
@@ -217,7 +218,9 @@ static bool files_next(TextSource *base, TextBlock *b, const Tokenizer *t, Error
     if (b->size)
         memmove(b->bytes, b->bytes + s->used, b->size);
     s->used = 0;
-    while (s->current < s->paths && (b->size < b->capacity || !b->spans)) {
+    if (!separators_find(s, b, 0, e))
+        return false;
+    while (b->spans < SPANS && s->current < s->paths && (b->size < b->capacity || !b->spans)) {
         size_t before = b->size, n = 0;
         if (s->fd < 0 && !current_open(s, e))
             return false;

@@ -1,7 +1,5 @@
 #include "data/text.h"
 
-#include "base/file.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +19,7 @@ static bool text_reserve(Text *t, size_t more, Error *e)
     return true;
 }
 
-static bool append_stdin(Text *t, Error *e)
+bool text_read(Text *t, Error *e)
 {
     for (;;) {
         if (!text_reserve(t, 1 << 16, e))
@@ -33,21 +31,6 @@ static bool append_stdin(Text *t, Error *e)
             return error_set(e, "standard input: cannot read: %s", strerror(errno));
         t->size += n > 0 ? (size_t)n : 0;
     }
-}
-
-bool text_append(Text *t, const char *path, Error *e)
-{
-    if (strcmp(path, "-") == 0)
-        return append_stdin(t, e);
-    FileMap map;
-    if (!file_map(&map, path, e))
-        return false;
-    bool good = text_reserve(t, map.size, e);
-    if (good && map.size > 0)
-        memcpy(t->bytes + t->size, map.data, map.size);
-    t->size += good ? map.size : 0;
-    file_unmap(&map);
-    return good;
 }
 
 void text_free(Text *t)

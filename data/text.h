@@ -1,4 +1,4 @@
-/* Bytes of a text, gathered from files and standard input. */
+/* A text in memory: what comes on standard input. */
 #ifndef TALLY_DATA_TEXT_H
 #define TALLY_DATA_TEXT_H
 
@@ -11,9 +11,8 @@ typedef struct Text {
     size_t size, capacity;
 } Text;
 
-/* Appends the bytes of the regular file `path`, or, when it is "-", of standard input up to its end. A Text starts as {0}. false
- * after an error that names the file; the text then still has to be freed. */
-bool text_append(Text *t, const char *path, Error *e);
+/* Appends standard input up to its end. A Text starts as {0}. false after an error; the text then still has to be freed. */
+bool text_read(Text *t, Error *e);
 
 void text_free(Text *t);
 

@@ -117,6 +117,7 @@ bool token_writer_create(TokenWriter *w, const char *path, int64_t vocab_size, E
 {
     w->vocab_size = vocab_size;
     w->count = 0;
+    w->filled = 0;
     if (!file_create(&w->file, path, e))
         return false;
     if (header_write(w, false, e))
@@ -125,32 +126,33 @@ bool token_writer_create(TokenWriter *w, const char *path, int64_t vocab_size, E
     return false;
 }
 
+static bool buffer_write(TokenWriter *w, Error *e)
+{
+    size_t n = w->filled;
+    w->filled = 0;
+    return file_append(&w->file, w->buffer, n, e);
+}
+
 bool token_writer_append(TokenWriter *w, const int32_t *ids, int64_t n, Error *e)
 {
-    enum { PART = 16384 };
-    uint8_t part[4 * PART];
     const size_t width = (size_t)format_for(w->vocab_size)->width;
-    size_t filled = 0;
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= w->vocab_size)
-            return error_set(e, "%s: token %" PRId64 " is %d, but the vocabulary is 0 .. %" PRId64, w->file.path, w->count + i,
+            return error_set(e, "%s: token %" PRId64 " is %d, but the vocabulary is 0 .. %" PRId64, w->file.path, w->count,
                              ids[i], w->vocab_size - 1);
         uint32_t id = htole32((uint32_t)ids[i]); /* its low bytes come first */
-        memcpy(part + filled, &id, width);
-        filled += width;
-        if (filled == width * PART || i + 1 == n) {
-            if (!file_append(&w->file, part, filled, e))
-                return false;
-            filled = 0;
-        }
+        memcpy(w->buffer + w->filled, &id, width);
+        w->filled += width;
+        w->count++;
+        if (w->filled == sizeof w->buffer && !buffer_write(w, e))
+            return false;
     }
-    w->count += n;
     return true;
 }
 
 bool token_writer_finish(TokenWriter *w, Error *e)
 {
-    if (header_write(w, true, e))
+    if (buffer_write(w, e) && header_write(w, true, e))
         return file_finish(&w->file, e);
     file_abandon(&w->file);
     return false;

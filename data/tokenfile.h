@@ -41,6 +41,8 @@ bool token_file_read(const TokenFile *f, int64_t first, int64_t count, int64_t v
 typedef struct TokenWriter {
     FileWriter file;
     int64_t vocab_size, count; /* count: tokens so far, at most TOKEN_FILE_MAX_TOKENS */
+    size_t filled;             /* bytes of the buffer that are not in the file yet    */
+    uint8_t buffer[1 << 16];
 } TokenWriter;
 
 /* Starts a token file at `path`. After true, token_writer_finish or file_abandon(&w->file) must follow. */

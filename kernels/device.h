@@ -34,6 +34,7 @@ typedef struct Target {
     size_t total_bytes; /* memory of the device                                          */
     size_t free_bytes;  /* of a GPU: what of it was free when the device was opened      */
     char name[64];      /* for people: "Intel Xeon ..., 2 threads, AVX-512"              */
+    char bus[16];       /* of a GPU: its place on the PCI bus, "0000:3b:00.0"                */
     char note[192];     /* why this is the CPU, where a GPU was looked for; else ""      */
 } Target;
 
@@ -322,6 +323,9 @@ const Device *cpu_device(Target *target, int threads, Error *e);
  * are. Returns NULL after recording why there is none: no driver, no GPU, one that this build has no code for, a build without
  * CUDA. A process uses one GPU. */
 const Device *cuda_device(Target *target, int index, Error *e);
+
+/* The CUDA that this build is made with, 13000 for 13.0; 0: none. */
+int cuda_version(void);
 
 /* The device of that name, "cpu", "cuda" (GPU 0), "cuda:N", or "auto": GPU 0, or the CPU and target->note says why; with
  * `threads` threads of the host (0: one per core); fills *target. Returns NULL after recording an error. */

@@ -51,9 +51,23 @@ bool resident_read(Resident *r, const Model *m);
 /* Prints the plan beside the resident size, line by line. */
 void resident_print(FILE *out, const Resident *r, const Model *m);
 
-/* The same for a device with memory of its own: of what is not free, the plan, what libraries and kernels have taken since the
- * device was opened, and the rest, which is the driver's context and other programs'. */
-void device_memory_print(FILE *out, const Model *m);
+/* The memory of a GPU, in bytes, to whom it belongs: total = arenas + libraries + context + others + free + remainder. */
+typedef struct GpuLedger {
+    double total, persistent, step; /* the arenas as planned                                                    */
+    double libraries;               /* cuBLASLt's, when it was loaded                                           */
+    double context;                 /* the runtime's: context, kernels, graphs                                  */
+    double others;                  /* other programs'; NaN: unknown, and part of the context                   */
+    double free;
+    double remainder; /* what nobody owns up to: rounding, what the driver keeps, and all growth since the first look */
+} GpuLedger;
+
+/* From what is free now, what the driver says that this process (own) and others hold, and what the libraries took. `context` is
+ * that of an earlier look, or NaN: then it is what this process holds beyond arenas and libraries. Where the driver says nothing
+ * (own is NaN), the context is what was not free when the device was opened: other programs' memory too. */
+GpuLedger gpu_ledger(const Model *m, double free_bytes, double own, double others, double libraries, double context);
+
+/* Prints it, line by line, and its remainder. */
+void gpu_ledger_print(FILE *out, const GpuLedger *l);
 
 /* Model FLOPs of training on one token: 6 N_matmul + 6 L C T, with N_matmul the elements of all matrices but the position table
  * (the token table once, as the head), and causal attention counted half. No recomputation. Forward only: a third. */

@@ -3,6 +3,7 @@
 #include "model/ledger.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,21 +134,38 @@ void resident_print(FILE *out, const Resident *r, const Model *m)
                 r->total ? 100 * (double)rows[i].bytes / (double)r->total : 0.0);
 }
 
-void device_memory_print(FILE *out, const Model *m)
+GpuLedger gpu_ledger(const Model *m, double free_bytes, double own, double others, double libraries, double context)
+{
+    const Target *t = &m->ctx.target;
+    GpuLedger l = {.total = (double)t->total_bytes,
+                   .persistent = (double)m->plan.persistent_bytes,
+                   .step = (double)m->plan.step_bytes,
+                   .libraries = libraries,
+                   .others = isnan(own) ? NAN : others,
+                   .free = free_bytes};
+    double planned = l.persistent + l.step + l.libraries;
+    l.context = !isnan(context) ? context : isnan(own) ? l.total - (double)t->free_bytes : own - planned;
+    l.remainder = l.total - planned - l.context - l.free - (isnan(l.others) ? 0 : l.others);
+    return l;
+}
+
+void gpu_ledger_print(FILE *out, const GpuLedger *l)
 {
     BytesText text;
-    const Target *t = &m->ctx.target;
-    double total = (double)t->total_bytes, taken = total - (double)m->ctx.device->memory_free();
-    double plan = (double)plan_total_bytes(&m->plan), before = total - (double)t->free_bytes;
+    bool known = !isnan(l->others);
     struct {
         const char *name;
         double bytes;
-    } rows[] = {{"the plan", plan},
-                {"libraries and kernels, since the start", taken - before - plan},
-                {"context of the driver, and other programs", before},
-                {"free", total - taken}};
-    fprintf(out, "Memory of the GPU after the first step: %s\n", bytes_text(text, total));
+    } rows[] = {{"persistent arena", l->persistent},
+                {"step arena", l->step},
+                {"libraries (cuBLASLt)", l->libraries},
+                {known ? "runtime and context, kernels, graphs" : "context, and all of other programs", l->context},
+                {"other programs", l->others},
+                {"free", l->free},
+                {known ? "remainder" : "remainder: kernels and graphs, rounding", l->remainder}};
+    fprintf(out, "Memory of the GPU after the warm-up: %s\n", bytes_text(text, l->total));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        fprintf(out, "  %-44s %12s   %5.2f %%\n", rows[i].name, bytes_text(text, rows[i].bytes),
-                total > 0 ? 100 * rows[i].bytes / total : 0.0);
+        if (known || i != 4)
+            fprintf(out, "  %-44s %12s   %5.2f %%\n", rows[i].name, bytes_text(text, rows[i].bytes),
+                    100 * rows[i].bytes / l->total);
 }

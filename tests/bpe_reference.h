@@ -43,7 +43,9 @@ static const char *const small_merges[] = {"h e",
                                            "el lo",
                                            "\xC4\x80 \xC4\x80",
                                            "d 1",
-                                           "- -"};
+                                           "- -",
+                                           "\xC4\xA2 \xC4\xA0",
+                                           "\xC5\x82 \xC4\xA0"};
 
 enum { SMALL_MERGES = sizeof small_merges / sizeof *small_merges, SMALL_VOCAB = 256 + SMALL_MERGES + 1 };
 

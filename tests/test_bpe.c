@@ -125,6 +125,8 @@ static void small_cases(void **state)
         {"   ", "  | ", 0},
         {"   a", "  | |a", 0},
         {"a  b", "a| | |b", 0},
+        {"\xE3\x80\x80  b", "\xE3|\x80|\x80 | |b", 0},
+        {"\xC2\xA0  b", "\xC2|\xA0 | |b", 0},
         {"a\n\n\nb", "a|\n\n|\n|b", 0},
         {"\n\n\n", "\n\n|\n", 0},
         {"a\nhe", "a|\n|he", 0}, /* "\n h" is no merge across words */
@@ -322,7 +324,8 @@ static void special_tokens(void **state)
     Error e = {0};
     json_t *meta = small_meta(), *special = json_object_get(meta, "special_tokens");
     json_object_set_new(special, "<|endoftext|><", json_integer(SMALL_VOCAB)); /* longer, and not in the vocabulary */
-    json_object_set_new(meta, "vocab_size", json_integer(SMALL_VOCAB + 1));
+    json_object_set_new(special, "<|", json_integer(SMALL_VOCAB + 1));
+    json_object_set_new(meta, "vocab_size", json_integer(SMALL_VOCAB + 2));
     Tokenizer *t = tokenizer_from_json(meta, "small", &e);
     assert_non_null(t);
     json_decref(meta);
@@ -334,7 +337,7 @@ static void special_tokens(void **state)
     assert_pieces(t, "<|endoftext|>", 13, "<|||e|n|d|o|f|t|e|x|t|||>");
     assert_true(tokenizer_allow_special(t, &e));
     assert_pieces(t, text, strlen(text), "hello|<|endoftext|>| |<|endoftext|><|||e|n|d|o|f|t|e|x|t|||>|'|s|  |<|endoftext|>");
-    assert_pieces(t, "<|endoftext|", 12, "<|||e|n|d|o|f|t|e|x|t||");
+    assert_pieces(t, "<|endoftext|", 12, "<||e|n|d|o|f|t|e|x|t||");
     assert_pieces(t, "  <|endoftext|>'s", 17, "  |<|endoftext|>|'s");
     tokenizer_destroy(t);
 
@@ -396,10 +399,12 @@ static void merges_in_other_clothes(void **state)
     (void)state;
     json_t *meta = small_meta(), *vocab = json_object_get(meta, "vocab");
     json_object_set_new(vocab, "##", json_integer(SMALL_VOCAB));
+    json_object_set_new(vocab, "<>", json_integer(SMALL_VOCAB + 1)); /* a merge makes it: it is not special */
     pair_write("clothes", meta);
-    put("clothes/merges.txt", "# #\r\n\r\nh e");
+    put("clothes/merges.txt", "# #\r\n\r\n< >\nh e");
     Tokenizer *t = loaded("gpt2:clothes");
     assert_pieces(t, "##he", 4, "##|he");
+    assert_int_equal(tokenizer_special(t, "<>"), -1);
     assert_int_equal(tokenizer_special(t, "<|endoftext|>"), SMALL_VOCAB - 1);
     tokenizer_destroy(t);
     json_decref(meta);
@@ -421,9 +426,9 @@ static void pairs_refused(void **state)
         {"{\"vocab\": {\"q\": null}}", "\"q\" needs an id from 0"},
         {"{\"vocab\": {\"q\": 4294967409}}", "\"q\" needs an id from 0"},
         {"{\"vocab\": {\"more\": 5000}}", "\"more\" needs an id from 0 to "},
-        {"{\"vocab\": {\"a b\": 290}}", "\"a b\" (id 290) has the character U+0020, which stands for no byte"},
-        {"{\"vocab\": {\"\xE4\xB8\xAD\": 290}}", "(id 290) has the character U+4E2D, which stands for no byte"},
-        {"{\"vocab\": {\"\": 290}}", "the token of id 290 is an empty text"},
+        {"{\"vocab\": {\"a b\": 292}}", "\"a b\" (id 292) has the character U+0020, which stands for no byte"},
+        {"{\"vocab\": {\"\xE4\xB8\xAD\": 292}}", "(id 292) has the character U+4E2D, which stands for no byte"},
+        {"{\"vocab\": {\"\": 292}}", "the token of id 292 is an empty text"},
         {"{\"merges\": [\"h  e\"]}", "merges: number 1, \"h  e\", is not two tokens of the vocabulary that make a third"},
         {"{\"merges\": [\"h e\", \"he x\"]}", "merges: number 2, \"he x\", is not two tokens"},
         {"{\"merges\": [\"he\"]}", "merges: number 1, \"he\", is not"},
@@ -522,19 +527,20 @@ static void other_kinds_refused(void **state)
         {"{\"post_processor\": {\"type\": \"TemplateProcessing\"}}", "post_processor.type: is \"TemplateProcessing\""},
         {"{\"post_processor\": null}", NULL},
         {"{\"decoder\": {\"type\": \"Metaspace\"}}", "decoder.type: is \"Metaspace\""},
+        {"{\"decoder\": null}", "decoder.type: is missing"},
         {"{\"truncation\": {\"max_length\": 3}}", NULL},
         {"{\"added_tokens\": null}", NULL},
         {"{\"added_tokens\": [{\"id\": 0, \"content\": \"x\", \"special\": false}]}", "added_tokens: special: is false"},
         {"{\"added_tokens\": [{\"id\": 0, \"content\": \"x\"}]}", "added_tokens: special: is missing"},
         {"{\"added_tokens\": [{\"content\": \"x\", \"special\": true}]}", "added_tokens: id: is missing"},
         {"{\"added_tokens\": [{\"id\": -1, \"content\": \"x\", \"special\": true}]}", "added_tokens: id: is -1"},
-        {"{\"added_tokens\": [{\"id\": 290, \"content\": \"x\", \"special\": true, \"lstrip\": true}]}", "lstrip: is true"},
-        {"{\"added_tokens\": [{\"id\": 290, \"content\": \"<a>\", \"special\": true}, "
-         "{\"id\": 291, \"content\": \"<a>\", \"special\": true}]}",
+        {"{\"added_tokens\": [{\"id\": 292, \"content\": \"x\", \"special\": true, \"lstrip\": true}]}", "lstrip: is true"},
+        {"{\"added_tokens\": [{\"id\": 292, \"content\": \"<a>\", \"special\": true}, "
+         "{\"id\": 293, \"content\": \"<a>\", \"special\": true}]}",
          "added_tokens: content: \"<a>\" is there twice"},
-        {"{\"added_tokens\": [{\"id\": 290, \"content\": \"<a b>\", \"special\": true}]}",
+        {"{\"added_tokens\": [{\"id\": 292, \"content\": \"<a b>\", \"special\": true}]}",
          "special_tokens: \"<a b>\" has a blank in it"},
-        {"{\"added_tokens\": [{\"id\": 290, \"content\": \"\", \"special\": true}]}", "the token of id 290 is an empty text"},
+        {"{\"added_tokens\": [{\"id\": 292, \"content\": \"\", \"special\": true}]}", "the token of id 292 is an empty text"},
         {"{\"added_tokens\": [{\"id\": 104, \"content\": \"h\", \"special\": true}]}", "\"h\" is also ordinary text"},
         {"{\"added_tokens\": [{\"id\": 104, \"content\": \"new\", \"special\": true}]}",
          "\"new\" has the id 104, which is that of \"h\""},

@@ -80,13 +80,25 @@ static void test_floor_beside_the_loss(void **state)
     json_t *log = log_lines("whole");
     assert_true(fabs(log_number(log, 1, "floor") - floor) < 1e-9 && fabs(log_number(log, 4, "val_floor") - val_floor) < 1e-9);
     assert_true(isnan(log_number(log, 3, "val_floor")));
+    assert_true(fabs(log_number(log, 3, "gap") - (log_number(log, 3, "loss") - floor)) < 1e-9);
+    assert_true(fabs(log_number(log, 4, "val_gap") - (log_number(log, 4, "val_loss") - val_floor)) < 1e-9);
+    assert_true(fabs(log_number(log, 0, "val_floor") - val_floor) < 1e-9);
     snprintf(line, sizeof line, "val %.4f (floor %.4f + %.4f)", log_number(log, 4, "val_loss"), val_floor,
              log_number(log, 4, "val_loss") - val_floor);
     assert_non_null(strstr(o->out, line));
+    double log_floor = log_number(log, 0, "val_floor"); /* 12 digits */
     json_decref(log);
     ends(2, "whole_documents: is 0, and was 1 in whole/step-4",
          "train --out-dir whole --resume --whole-documents=false --max-iters 6");
     works("train --out-dir whole --resume --max-iters 6");
+    works("report whole");
+    char *page;
+    size_t size;
+    Error e = {0};
+    assert_true(file_read_all("whole/report.html", 1 << 24, &page, &size, &e));
+    snprintf(line, sizeof line, "data-fact=\"val_floor\" title=\"%.17g\"", log_floor);
+    assert_non_null(strstr(page, line));
+    free(page);
 
     ends(0, "out of reach, since windows begin inside documents: --whole-documents",
          "train " STORIES " --out-dir any --max-iters 1");
@@ -172,6 +184,9 @@ static void test_missing_shard(void **state)
     works("data stories --bytes 40KB --out stories --shard-tokens 5000");
     unlink("stories/train_000003.bin");
     ends(1, "tokens with what belongs to it, but stories/meta.json says", "train " STORIES " --out-dir missing --max-iters 1");
+    put("stories/meta.json", "{\"tokenizer\": \"byte\", \"vocab_size\": 256, \"separator\": -2}");
+    ends(1, "stories/meta.json: separator: is -2", "train " STORIES " --out-dir missing --max-iters 1");
+    works("data stories --bytes 40KB --out stories");
     put("stories/unfinished", "");
     ends(1, "stories/unfinished: says that `tally data prepare` was interrupted there: run it again",
          "train " STORIES " --out-dir missing --max-iters 1");

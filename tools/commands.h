@@ -7,5 +7,6 @@ int sample_main(int argc, char **argv);
 int golden_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int report_main(int argc, char **argv);
+int doctor_main(int argc, char **argv);
 
 #endif

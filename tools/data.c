@@ -423,7 +423,7 @@ static int filter_main(const struct argp *argp, int argc, char **argv, void (*pr
     Error e = {0};
     Text text = {0};
     Tokenizer *t = tokenizer_load(o.tokenizer, &e);
-    if (t && (!o.allow_special || tokenizer_allow_special(t, &e)) && text_append(&text, "-", &e))
+    if (t && (!o.allow_special || tokenizer_allow_special(t, &e)) && text_read(&text, &e))
         print(t, &text, &e);
     text_free(&text);
     tokenizer_destroy(t);

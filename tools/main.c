@@ -20,6 +20,7 @@ static const struct {
     {"sample", sample_main, "tally sample", "let a trained GPT write"},
     {"bench", bench_main, "tally bench", "time a training step, op by op; bench amp: in each precision"},
     {"report", report_main, "tally report", "a run or a plan as one HTML file of charts"},
+    {"doctor", doctor_main, "tally doctor", "what this machine offers, what is wrong with it, what to do"},
     {"golden", golden_main, "tally golden", "run a golden case and compare"},
 };
 

@@ -61,6 +61,9 @@ void report_facts(FILE *out, Report *r)
         fact_write(out, "loss", "%.4f", r->log.row[r->log.count - 1].value[METRIC_LOSS], "loss of the last step");
     if (!isnan(best))
         fact_write(out, "val_loss", "%.4f", best, "validation loss, the least");
+    const json_t *floor = json_object_get(r->log.configuration, "val_floor");
+    if (json_is_number(floor))
+        fact_write(out, "val_floor", "%.4f", json_number_value(floor), "its floor, below which no model goes");
 }
 
 /* The settings that differ from `usual`, as flags. */

@@ -111,6 +111,8 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     bool due = s->step % l->interval == 0 || s->step == s->steps || s->step == l->first_step + 1 || s->evaluated || s->skipped;
     if (due && !l->quiet)
         step_print(l, s);
+    if (due && !l->quiet && s->gpu)
+        gpu_watch_print(stdout, s->gpu);
     if (s->grad_stats && !l->quiet)
         grad_stats_print(stdout, s->grad_stats);
     json_t *object = json_object();
@@ -118,10 +120,14 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     number_set(object, "loss", s->loss);
     if (s->evaluated)
         number_set(object, "val_loss", s->val_loss);
-    if (!isnan(s->floor))
+    if (!isnan(s->floor)) {
         number_set(object, "floor", s->floor);
-    if (s->evaluated && !isnan(s->val_floor))
+        number_set(object, "gap", s->loss - s->floor);
+    }
+    if (s->evaluated && !isnan(s->val_floor)) {
         number_set(object, "val_floor", s->val_floor);
+        number_set(object, "val_gap", s->val_loss - s->val_floor);
+    }
     number_set(object, "lr", s->learning_rate);
     number_set(object, "grad_norm", s->grad_norm);
     number_set(object, "ms", 1e3 * s->seconds);
@@ -130,6 +136,8 @@ bool log_step(Log *l, const LogStep *s, Error *e)
     number_set(object, "wait_ms", 1e3 * s->wait_seconds);
     if (s->loss_scale > 0)
         number_set(object, "loss_scale", s->loss_scale);
+    if (s->gpu)
+        json_object_set_new(object, "gpu", gpu_watch_json(s->gpu));
     if (s->grad_stats)
         json_object_set_new(object, "grad_stats", grad_stats_json(s->grad_stats));
     if (s->skipped)

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "train/gpu_watch.h"
 #include "train/grad_stats.h"
 
 #include <jansson.h>
@@ -23,6 +24,7 @@ typedef struct LogStep {
     double loss_scale;           /* of this step, where it is dynamic; 0: it is not, and not worth a word */
     bool evaluated;              /* there is a val_loss                                             */
     bool skipped;                /* for a non-finite gradient                                       */
+    const GpuWatch *gpu;         /* after this step; NULL: not looked at   */
     const GradStats *grad_stats; /* of this step; NULL: not counted                        */
 } LogStep;
 

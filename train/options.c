@@ -109,6 +109,7 @@ static const OptionRow table[] = {
     HEADING("What happens when:"),
     INT(log_interval, 1, 1 << 30, "a line every N steps (log.jsonl has every step)"),
     INT(grad_stats, 0, 1 << 30, "every N steps, by layer, the share of gradients that are 0, subnormal, not finite; 0: never"),
+    INT(nvml_interval, 0, 1 << 30, "on a GPU, its clocks, power, temperature and memory every N steps; 0: as log_interval"),
     INT(eval_interval, 0, 1 << 30, "validation loss every N steps and at the end; 0: never"),
     INT(eval_iters, 0, 1 << 30, "batches of an evaluation, drawn at random; 0: the whole split"),
     INT(sample_interval, 0, 1 << 30, "text every N steps; 0: never"),

@@ -40,7 +40,8 @@ typedef struct TrainOptions {
     double loss_scale; /* 0: dynamic for FP16, 1 otherwise */
 
     /* What happens when. */
-    int64_t grad_stats, eval_interval, eval_iters, log_interval, sample_interval, sample_tokens, checkpoint_interval, keep;
+    int64_t grad_stats, nvml_interval, eval_interval, eval_iters, log_interval, sample_interval, sample_tokens,
+        checkpoint_interval, keep;
     bool overfit, tune;
 
     /* Which windows, and which of their targets. */

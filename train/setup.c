@@ -397,7 +397,10 @@ static DType gemm_type(const Trainer *t)
 
 bool trainer_measure_peak(Trainer *t, Error *e)
 {
+    size_t (*free_bytes)(void) = t->device->memory_free;
+    double before = free_bytes ? (double)free_bytes() : 0;
     t->gemm_peak = gemm_peak_measure(t->device, &t->model.ctx.target, gemm_type(t), e);
+    t->gpu.libraries = free_bytes ? before - (double)free_bytes() : 0; /* the first product loads them */
     return !e->set;
 }
 
@@ -498,6 +501,8 @@ static bool log_begin(Trainer *t, Error *e)
     json_t *configuration = configuration_json(t);
     if (o->init_from[0])
         json_object_set_new(configuration, "init_from", json_string(o->init_from));
+    if (t->validates && !isnan(t->floor[SPLIT_VAL]))
+        json_object_set_new(configuration, "val_floor", json_real(t->floor[SPLIT_VAL]));
     bool ok = log_open(&t->log, o->out_dir, configuration, t->state.iter, o->log_interval, o->quiet, e);
     json_decref(configuration);
     return ok;
@@ -529,6 +534,8 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
         (o->grad_stats && !grad_stats_open(&t->grad_stats, &t->model, e)))
         return false;
     header_print(t);
+    if (t->device->memory_free)
+        gpu_watch_open(&t->gpu);
     return log_begin(t, e);
 }
 
@@ -542,6 +549,7 @@ void trainer_close(Trainer *t)
     for (int i = 0; i < 2; i++)
         if (t->flight[i].state)
             t->device->host_give(t->flight[i].state);
+    gpu_watch_close(&t->gpu);
     log_close(&t->log);
     grad_stats_close(&t->grad_stats);
     loader_destroy(t->loader);

@@ -236,21 +236,34 @@ static LogStep step_describe(Trainer *t)
     return line;
 }
 
-/* What the memory really holds, beside what was planned. */
-static void memory_print(const Model *m)
+/* Has all been loaded and built that a run needs? From then on nothing is allocated. */
+static bool is_warm(const Trainer *t)
 {
+    bool records = t->device->record_begin && !t->options.no_graph;
+    return !records || t->recording[RECORDED_UPDATE] || t->state.iter == t->options.max_iters;
+}
+
+/* Looks at the memory, the first time beside what was planned, and at a GPU as often as asked. */
+static void machine_look(Trainer *t, LogStep *line)
+{
+    const TrainOptions *o = &t->options;
     Resident resident;
-    if (m->ctx.device->memory_free)
-        device_memory_print(stdout, m);
-    else if (resident_read(&resident, m))
-        resident_print(stdout, &resident, m);
+    bool gpu = t->device->memory_free != NULL, first = !t->looked && is_warm(t);
+    if (gpu && (first || due(o->nvml_interval ? o->nvml_interval : o->log_interval, t->state.iter, o->max_iters)) && is_warm(t)) {
+        gpu_watch_look(&t->gpu, &t->model, (double)t->state.tokens);
+        line->gpu = &t->gpu;
+    }
+    if (first && gpu)
+        gpu_ledger_print(stdout, &t->gpu.ledger);
+    else if (first && resident_read(&resident, &t->model))
+        resident_print(stdout, &resident, &t->model);
     fflush(stdout);
+    t->looked |= first;
 }
 
 static bool train(Trainer *t, Error *e)
 {
     const TrainOptions *o = &t->options;
-    bool first = true;
     while ((t->state.iter < o->max_iters && !stop_asked) || t->given > t->state.iter) {
         Error later = {0}; /* what keeps the next step from running ahead is told when its turn comes */
         if (t->given == t->state.iter && !step_give(t, e))
@@ -260,14 +273,17 @@ static bool train(Trainer *t, Error *e)
         if (!step_read(t, e))
             return false;
         LogStep line = step_describe(t);
-        if (first)
-            memory_print(&t->model);
-        first = false;
+        machine_look(t, &line);
         if (!between_steps(t, &line, e))
             return false;
     }
     if (t->saved_iter != t->state.iter && !save(t, e))
         return false;
+    if (t->looked && t->device->memory_free) {
+        BytesText remainder;
+        gpu_watch_look(&t->gpu, &t->model, (double)t->state.tokens);
+        printf("Memory of the GPU at the end: remainder %s\n", bytes_text(remainder, t->gpu.ledger.remainder));
+    }
     if (stop_asked)
         printf("Stopped after step %lld; saved. Go on with: tally train --out-dir %s --resume\n", (long long)t->state.iter,
                o->out_dir);

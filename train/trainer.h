@@ -9,6 +9,7 @@
 #include "data/tokenizer.h"
 #include "model/fit.h"
 #include "train/checkpoint.h"
+#include "train/gpu_watch.h"
 #include "train/grad_stats.h"
 #include "train/log.h"
 #include "train/options.h"
@@ -57,6 +58,7 @@ typedef struct Trainer {
     Ctx copier;                  /* its queue for the next micro-batch */
     int place;                   /* which of its two places the present micro-batch is in */
     void *recording[RECORDINGS]; /* NULL: not recorded */
+    bool looked;                 /* at the machine's memory */
     bool warm;                   /* a step has been run: libraries are loaded, and passes can be recorded */
     double read_at;              /* clock when the latest step's results were read */
     Schedule schedule;
@@ -65,6 +67,7 @@ typedef struct Trainer {
     GradStats grad_stats; /* with --grad-stats */
     int64_t saved_iter;   /* the iteration of the latest checkpoint; -1: there is none */
     Log log;
+    GpuWatch gpu;     /* on a GPU */
     double gemm_peak; /* FLOP/s, measured */
 } Trainer;
 

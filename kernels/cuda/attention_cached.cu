@@ -16,6 +16,36 @@ struct CachedCall {
     Elements att, cache, qkv;
 };
 
+/* 8 elements of any type: FP32 ones by two accesses. */
+static __device__ __forceinline__ Words<8> fetch_8(Elements t, int64_t at, int64_t end)
+{
+    if (t.dtype != DTYPE_F32)
+        return fetch<8>(t, at, end);
+    Words<4> low = fetch<4>(t, at, end), high = fetch<4>(t, at + 4, end);
+    return Words<8>{{low.word[0], low.word[1], low.word[2], low.word[3], high.word[0], high.word[1], high.word[2], high.word[3]}};
+}
+
+static __device__ __forceinline__ Floats<8> widen_8(const Words<8> &w, DType dtype)
+{
+    if (dtype != DTYPE_F32)
+        return widen<8>(w, dtype);
+    Floats<8> x;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        x.v[i] = __uint_as_float(w.word[i]);
+    return x;
+}
+
+static __device__ __forceinline__ void store_8(Elements t, int64_t at, int64_t end, const Floats<8> &x)
+{
+    if (t.dtype == DTYPE_F32) {
+        store<4>(t, at, end, Floats<4>{{x.v[0], x.v[1], x.v[2], x.v[3]}});
+        store<4>(t, at + 4, end, Floats<4>{{x.v[4], x.v[5], x.v[6], x.v[7]}});
+    } else {
+        store<8>(t, at, end, x);
+    }
+}
+
 /* A partial softmax of one query: the largest score in powers of two, the sum of 2^(score - top), and of that times v. */
 struct Partial {
     float top, sum;
@@ -41,7 +71,7 @@ static __global__ void __launch_bounds__(256) cache_append_kernel(const CachedCa
     if (n >= rows)
         return;
     int64_t from = n * (row + (int64_t)a.NH * a.hd) + (int64_t)a.NH * a.hd, to = (n / a.T * a.P + a.first + n % a.T) * row;
-    put<8>(a.cache, to + at, to + row, fetch<8>(a.qkv, from + at, from + row));
+    store_8(a.cache, to + at, to + row, widen_8(fetch_8(a.qkv, from + at, from + row), a.qkv.dtype));
 }
 
 /* The keys that fall to this thread's group. q: its 8 elements; k, v: where the first key and value are. */
@@ -57,12 +87,12 @@ static __device__ __forceinline__ Partial keys_attend(const CachedCall &a, const
         for (int u = 0; u < AT_ONCE; u++) {
             int key = base + u * groups + group;
             int64_t at = key * row, end = key < keys && d < a.hd ? at + a.hd : at + d;
-            key_words[u] = fetch<8>(a.cache, k + at + d, k + end);
-            value_words[u] = fetch<8>(a.cache, v + at + d, v + end);
+            key_words[u] = fetch_8(a.cache, k + at + d, k + end);
+            value_words[u] = fetch_8(a.cache, v + at + d, v + end);
         }
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
-            Floats<8> x = widen<8>(key_words[u], a.cache.dtype);
+            Floats<8> x = widen_8(key_words[u], a.cache.dtype);
             score[u] = 0.0f;
 #pragma unroll
             for (int i = 0; i < 8; i++)
@@ -73,7 +103,7 @@ static __device__ __forceinline__ Partial keys_attend(const CachedCall &a, const
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
             if (base + u * groups + group < keys)
-                partial_merge(p, score[u] * a.scale, 1.0f, widen<8>(value_words[u], a.cache.dtype));
+                partial_merge(p, score[u] * a.scale, 1.0f, widen_8(value_words[u], a.cache.dtype));
     }
     return p;
 }
@@ -85,7 +115,7 @@ static __global__ void __launch_bounds__(CACHED_THREADS) attention_cached_kernel
     int64_t n = blockIdx.x / a.NH, b = n / a.T, row = 2 * (int64_t)a.NKV * a.hd; /* n = b T + t */
     int64_t q = n * (a.NH * (int64_t)a.hd + row) + (int64_t)h * a.hd, k = b * a.P * row + (int64_t)kv * a.hd;
     int d = threadIdx.x % a.lanes * 8;
-    Floats<8> query = load<8>(a.qkv, q + d, d < a.hd ? q + a.hd : q + d);
+    Floats<8> query = widen_8(fetch_8(a.qkv, q + d, d < a.hd ? q + a.hd : q + d), a.qkv.dtype);
     Partial p = keys_attend(a, query, k, k + (int64_t)a.NKV * a.hd, row, a.first + (int)(n % a.T) + 1);
     for (int distance = a.lanes; distance < WARP; distance *= 2) {
         float top = __shfl_xor_sync(0xFFFFFFFFu, p.top, distance), sum = __shfl_xor_sync(0xFFFFFFFFu, p.sum, distance);
@@ -115,7 +145,7 @@ static __global__ void __launch_bounds__(CACHED_THREADS) attention_cached_kernel
     for (int i = 0; i < 8; i++)
         p.out.v[i] = p.sum == 0.0f ? 0.0f : p.out.v[i] / p.sum;
     int64_t to = (n * a.NH + h) * a.hd;
-    store<8>(a.att, to + d, to + a.hd, p.out);
+    store_8(a.att, to + d, to + a.hd, p.out);
 }
 
 void cuda_attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first)

@@ -1,29 +1,44 @@
-/* db += column sums of dy, and the last step of every column sum. See columns.cuh. */
-#include "kernels/cuda/columns.cuh"
+/* Sums over the rows of a matrix, column by column: gradients of biases and of a norm's gain. Groups of blocks make partial sums
+ * over their rows, a last kernel adds the groups' in their order: the same bits each time, for a given number of groups. */
+#include "kernels/cuda/common.cuh"
 
-enum { N = 4, THREADS = COLUMN_WARPS * WARP };
+enum { WARPS = 8, THREADS = WARPS * WARP };
 
 /* Block (s, g): N columns a lane from slice s on; each warp every so many rows of x. */
+template <int N>
 static __global__ void __launch_bounds__(THREADS) column_groups_kernel(float *partial, Elements x, int64_t rows, int64_t width)
 {
-    int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x % WARP * N;
+    __shared__ float part[WARPS][N * WARP];
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    int64_t first = (int64_t)blockIdx.x * N * WARP, i = first + lane * N;
     Floats<N> sum = {};
-    for (int64_t n = (int64_t)blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP; n < rows; n += (int64_t)gridDim.y * COLUMN_WARPS) {
+    for (int64_t n = (int64_t)blockIdx.y * WARPS + warp; n < rows; n += (int64_t)gridDim.y * WARPS) {
         Floats<N> v = load<N>(x, n * width + i, (n + 1) * width);
 #pragma unroll
         for (int k = 0; k < N; k++)
             sum.v[k] += v.v[k];
     }
-    column_warps_add(partial + blockIdx.y * width, i, width, sum);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        part[warp][k * WARP + lane] = sum.v[k];
+    __syncthreads();
+    for (int at = threadIdx.x; at < N * WARP; at += THREADS) {
+        float all = 0;
+        int64_t column = first + at % WARP * N + at / WARP;
+        for (int w = 0; w < WARPS; w++)
+            all += part[w][at];
+        if (column < width)
+            partial[blockIdx.y * width + column] = all;
+    }
 }
 
 /* A lane a column; each warp a part of the groups. */
 static __global__ void __launch_bounds__(THREADS)
     column_groups_add_kernel(Elements sums, const float *partial, int64_t groups, int64_t stride, int64_t width)
 {
-    __shared__ float part[COLUMN_WARPS][WARP];
+    __shared__ float part[WARPS][WARP];
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    int64_t i = (int64_t)blockIdx.x * WARP + lane, share = blocks_of(groups, COLUMN_WARPS);
+    int64_t i = (int64_t)blockIdx.x * WARP + lane, share = blocks_of(groups, WARPS);
     float sum = 0;
     for (int64_t g = warp * share; g < (warp + 1) * share && g < groups && i < width; g++)
         sum += partial[g * stride + i];
@@ -32,7 +47,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (warp != 0 || i >= width)
         return;
     sum = load_one(sums, i);
-    for (int w = 0; w < COLUMN_WARPS; w++)
+    for (int w = 0; w < WARPS; w++)
         sum += part[w][lane];
     store_one(sums, i, sum);
 }
@@ -53,8 +68,12 @@ extern "C" void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x)
     float *partial = (float *)c->workspace;
     if (!cuda_workspace_check(c, op, cuda_linear_bias_workspace(rows, width, &c->target)))
         return;
-    dim3 grid((unsigned)blocks_of(width, COLUMNS), (unsigned)groups);
-    column_groups_kernel<<<grid, THREADS, 0, stream_of(c)>>>(partial, elements(x), rows, width);
+    auto launch = [&](auto number) {
+        constexpr int N = decltype(number)::value;
+        dim3 grid((unsigned)blocks_of(width, N * WARP), (unsigned)groups);
+        column_groups_kernel<N><<<grid, THREADS, 0, stream_of(c)>>>(partial, elements(x), rows, width);
+    };
+    with_width(launch, x);
     if (launch_check(c, op))
         cuda_column_groups_add(c, op, db, partial, groups, width);
 }

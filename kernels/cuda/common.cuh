@@ -2,8 +2,9 @@
  *
  * Every role in the model has a type of its own (model/precision.h), so an op with four operands could need 81 kernels. A kernel
  * bound by memory has room to look at the type when it reads: each is written once, for floats, and the type is a number among
- * its arguments, the same for all threads. A thread takes N = 4 or 8 neighbouring elements at a time, by 128-bit accesses
- * where they are whole and aligned, else one by one: any size and any row stride is right, and good sizes are fast.
+ * its arguments, the same for all threads. A thread takes N neighbouring elements at a time, by one access where they are whole
+ * and aligned, else one by one: any size and any row stride is right, and good sizes are fast. N is 8 where all operands are
+ * 16-bit numbers, else 4: the widest operand is read by 128 bits, and a warp's requests are whole lines in any case.
  *
  *   Floats<4> x = load<4>(t, at, end);      elements at .. at+3 of t; those at or beyond end are 0
  *   store<4>(t, at, end, x);                rounds them to nearest even into t; those beyond end stay as they are */
@@ -48,16 +49,16 @@ template <class F> static inline void with_type(DType dtype, F f)
         f(__half());
 }
 
-/* Elements that a thread takes of a type: 128 bits. f(Width<4>()) or f(Width<8>()). */
+/* f(Width<8>()) where all operands that are present are 16-bit numbers, else f(Width<4>()). */
 template <int N> struct Width {
     static constexpr int value = N;
 };
-template <class F> static inline void with_width(DType dtype, F f)
+template <class F, class... T> static inline void with_width(F f, T... operand)
 {
-    if (dtype == DTYPE_F32)
-        f(Width<4>());
-    else
+    if (((!operand.data || operand.dtype != DTYPE_F32) && ...))
         f(Width<8>());
+    else
+        f(Width<4>());
 }
 
 /* ---- Numbers of any type ------------------------------------------------------------------------------------------- */
@@ -77,7 +78,7 @@ template <int N> struct Floats {
     float v[N];
 };
 
-/* N elements as they lie in memory: a word each, or half a word. */
+/* N elements as they lie in memory: a word each, or half a word, as 8 of them always do. */
 template <int N> struct Words {
     uint32_t word[N];
 };
@@ -145,7 +146,7 @@ template <int N> static __device__ __forceinline__ Words<N> fetch(Elements t, in
 {
     static_assert(N == 4 || N == 8, "a thread takes 4 or 8 elements");
     Words<N> w;
-    bool wide = t.dtype == DTYPE_F32;
+    bool wide = N == 4 && t.dtype == DTYPE_F32;
     const char *p = (const char *)t.data + at * (wide ? 4 : 2);
     if (at + N <= end && is_aligned<N>(p, wide ? 4 : 2)) {
         if (N == 4 && !wide) {
@@ -155,10 +156,6 @@ template <int N> static __device__ __forceinline__ Words<N> fetch(Elements t, in
         }
         uint4 u = *(const uint4 *)p;
         w.word[0] = u.x, w.word[1] = u.y, w.word[2] = u.z, w.word[3] = u.w;
-        if (N == 8 && wide) {
-            u = ((const uint4 *)p)[1];
-            w.word[N - 4] = u.x, w.word[N - 3] = u.y, w.word[N - 2] = u.z, w.word[N - 1] = u.w;
-        }
         return w;
     }
 #pragma unroll
@@ -181,8 +178,8 @@ template <int N> static __device__ __forceinline__ Floats<N> widen(const Words<N
     Floats<N> x;
 #pragma unroll
     for (int i = 0; i < N; i += 2) {
-        float2 pair = dtype == DTYPE_F32 ? make_float2(__uint_as_float(w.word[i]), __uint_as_float(w.word[i + 1]))
-                                         : pair_widen(w.word[i / 2], dtype);
+        float2 pair = N == 4 && dtype == DTYPE_F32 ? make_float2(__uint_as_float(w.word[i]), __uint_as_float(w.word[i + 1]))
+                                                   : pair_widen(w.word[i / 2], dtype);
         x.v[i] = pair.x, x.v[i + 1] = pair.y;
     }
     return x;
@@ -197,7 +194,7 @@ template <int N> static __device__ __forceinline__ Floats<N> load(Elements t, in
 template <int N> static __device__ __forceinline__ Words<N> narrow(const Floats<N> &x, DType dtype)
 {
     Words<N> w;
-    if (dtype == DTYPE_F32) {
+    if (N == 4 && dtype == DTYPE_F32) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             w.word[i] = __float_as_uint(x.v[i]);
@@ -211,7 +208,7 @@ template <int N> static __device__ __forceinline__ Words<N> narrow(const Floats<
 
 template <int N> static __device__ __forceinline__ void put(Elements t, int64_t at, int64_t end, const Words<N> &w)
 {
-    bool wide = t.dtype == DTYPE_F32;
+    bool wide = N == 4 && t.dtype == DTYPE_F32;
     char *p = (char *)t.data + at * (wide ? 4 : 2);
     if (at + N <= end && is_aligned<N>(p, wide ? 4 : 2)) {
         if (N == 4 && !wide) {
@@ -219,8 +216,6 @@ template <int N> static __device__ __forceinline__ void put(Elements t, int64_t 
             return;
         }
         *(uint4 *)p = make_uint4(w.word[0], w.word[1], w.word[2], w.word[3]);
-        if (N == 8 && wide)
-            ((uint4 *)p)[1] = make_uint4(w.word[N - 4], w.word[N - 3], w.word[N - 2], w.word[N - 1]);
         return;
     }
 #pragma unroll

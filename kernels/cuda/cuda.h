@@ -58,7 +58,10 @@ static inline bool cuda_workspace_check(Ctx *c, OpId op, size_t need)
                                                    op_name(op), c->layer, need, c->workspace_bytes);
 }
 
-enum { CUDA_GRAD_NORM_PIECE = 65536 }; /* elements that a partial sum of grad_norm covers */
+enum {
+    CUDA_GRAD_NORM_PIECE = 65536, /* elements that a partial sum of grad_norm covers    */
+    CUDA_EMBEDDING_PIECE = 1024   /* rows that embedding_backward sorts at a time       */
+};
 
 /* Bytes of scratch on a target of kind DEVICE_CUDA: what the functions of the same names in kernels/device.h return there. */
 size_t cuda_embedding_backward_workspace(int64_t N, int64_t Vp, const Target *t);

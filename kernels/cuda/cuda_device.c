@@ -96,6 +96,8 @@ static bool target_read(Target *t, int index, Error *e)
     if (!status)
         status = cudaMemGetInfo(&t->free_bytes, &t->total_bytes);
     if (!status)
+        status = cudaDeviceGetPCIBusId(t->bus, sizeof t->bus, index);
+    if (!status)
         status = (cudaError_t)cuda_queues_open();
     if (status)
         return error_set(e, "GPU %d does not answer: %s", index, cudaGetErrorString(status));
@@ -130,6 +132,11 @@ static const Device device = {.name = "cuda",
                               TALLY_OPS(X)
 #undef X
 };
+
+int cuda_version(void)
+{
+    return CUDART_VERSION;
+}
 
 const Device *cuda_device(Target *target, int index, Error *e)
 {

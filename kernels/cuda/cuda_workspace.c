@@ -6,11 +6,12 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* For each row: is it the first of its token? */
+/* The rows sorted by token, in pieces and as a whole. */
 size_t cuda_embedding_backward_workspace(int64_t N, int64_t Vp, const Target *t)
 {
+    int64_t pieces = (N + CUDA_EMBEDDING_PIECE - 1) / CUDA_EMBEDDING_PIECE;
     (void)t;
-    return (size_t)(Vp ? N : 0) * sizeof(int32_t);
+    return (size_t)(Vp ? pieces * CUDA_EMBEDDING_PIECE + N : 0) * sizeof(uint64_t);
 }
 
 /* Each group's sums for dw and for db, for as many rows as there may be. */

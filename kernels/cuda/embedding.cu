@@ -1,19 +1,20 @@
 /* Token and position embedding: x[b, t] = dropout(wte[tokens[b, t]] + wpe[first + t]).
  *
  * Backward adds each row of dx to the row of its token, and several rows may have the same token. Without atomics, hence with the
- * same bits each time: one kernel marks the rows whose token comes for the first time; then a block for each such row finds
- * the others of that token, each of its warps in a part of the batch of its own, and adds them in order. The marking
- * reads each id for each row, 32 at a time: N^2 / 64 reads from the cache at most, little beside a step.
+ * same bits each time: rows are sorted by token, then by number; then a block for each token adds its rows, each warp every so
+ * many of them. Sorting goes by pieces that fit into shared memory; a row's place in all is the sum of its places in each piece,
+ * found by bisection: N^2 log(PIECE) / PIECE steps all in all, little beside a step.
  *
  * The loader has checked the ids. Should a wrong one come from elsewhere, nothing is read or written outside wte, and the row of
  * NaNs that it gets stops the run. */
 #include "kernels/cuda/common.cuh"
 
-enum { N = 4, THREADS = 256, WARPS = THREADS / WARP, SLICE = WARP * N };
+enum { N = 4, THREADS = 256, WARPS = THREADS / WARP, SLICE = WARP * N, PIECE = CUDA_EMBEDDING_PIECE };
 
 /* ---- Forward ------------------------------------------------------------------------------------------------------- */
 
 /* A block a row. */
+template <int N>
 static __global__ void __launch_bounds__(THREADS)
     embedding_forward_kernel(Elements x, const int32_t *tokens, Elements wte, Elements wpe, int64_t first, int64_t T, int64_t C,
                              int64_t Vp, DropoutPlace drop, const StepState *state)
@@ -36,31 +37,62 @@ static __global__ void __launch_bounds__(THREADS)
 extern "C" void cuda_embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop)
 {
     int64_t rows = x.shape[0], C = x.shape[1];
-    unsigned threads = (unsigned)(C < THREADS * N ? blocks_of(C, SLICE) * WARP : THREADS);
-    embedding_forward_kernel<<<(unsigned)rows, threads, 0, stream_of(c)>>>(elements(x), (const int32_t *)tokens.data,
-                                                                           elements(wte), elements(wpe), first, tokens.shape[1],
-                                                                           C, wte.shape[0], dropout_place(drop), c->state);
+    auto launch = [&](auto width) {
+        constexpr int N = decltype(width)::value;
+        unsigned threads = (unsigned)(C < THREADS * N ? blocks_of(C, WARP * N) * WARP : THREADS);
+        embedding_forward_kernel<N><<<(unsigned)rows, threads, 0, stream_of(c)>>>(
+            elements(x), (const int32_t *)tokens.data, elements(wte), elements(wpe), first, tokens.shape[1], C, wte.shape[0],
+            dropout_place(drop), c->state);
+    };
+    with_width(launch, x, wte, wpe);
     launch_check(c, OP_embedding_forward);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------------------ */
 
-/* is_first[n] = has no row before n the same token? A warp a row, looking back from it. */
-static __global__ void __launch_bounds__(THREADS)
-    embedding_first_rows_kernel(int32_t *is_first, const int32_t *tokens, int64_t rows)
+/* A row as it is sorted: its token above its number. Places beyond the last row have the largest of all keys. */
+typedef unsigned long long RowKey;
+
+static __device__ __forceinline__ int32_t key_token(RowKey key)
 {
-    int lane = threadIdx.x % WARP;
-    int64_t n = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (n >= rows)
+    return (int32_t)(key >> 32);
+}
+
+/* Block p: the rows of piece p, sorted, to pieces [.., PIECE]. Bitonic: each step compares PIECE / 2 pairs. */
+static __global__ void __launch_bounds__(PIECE / 2) embedding_sort_kernel(RowKey *pieces, const int32_t *tokens, int64_t rows)
+{
+    __shared__ RowKey key[PIECE];
+    int64_t first = (int64_t)blockIdx.x * PIECE;
+    for (int i = threadIdx.x; i < PIECE; i += PIECE / 2)
+        key[i] = first + i < rows ? (RowKey)(uint32_t)tokens[first + i] << 32 | (RowKey)(first + i) : ~(RowKey)0;
+    for (int size = 2; size <= PIECE; size *= 2)
+        for (int distance = size / 2; distance; distance /= 2) {
+            int low = 2 * threadIdx.x - (threadIdx.x & (distance - 1)), high = low + distance;
+            __syncthreads(); /* the step before is done */
+            RowKey a = key[low], b = key[high];
+            if ((a > b) == !(low & size))
+                key[low] = b, key[high] = a;
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < PIECE; i += PIECE / 2)
+        pieces[first + i] = key[i];
+}
+
+/* sorted [rows] = all rows in order: a thread a row of a piece. */
+static __global__ void __launch_bounds__(THREADS)
+    embedding_merge_kernel(RowKey *sorted, const RowKey *pieces, int64_t n_pieces, int64_t rows)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, place = 0;
+    RowKey key = i < n_pieces * PIECE ? pieces[i] : ~(RowKey)0;
+    if (key == ~(RowKey)0)
         return;
-    int32_t id = tokens[n];
-    bool found = false;
-    for (int64_t end = n; end > 0 && !found; end -= WARP) {
-        int64_t i = end - 1 - lane;
-        found = __any_sync(0xFFFFFFFFu, i >= 0 && tokens[i] == id);
+    for (int64_t p = 0; p < n_pieces; p++) {
+        int below = 0; /* how many keys of the piece are smaller */
+        for (int step = PIECE / 2; step; step /= 2)
+            below += pieces[p * PIECE + below + step - 1] < key ? step : 0;
+        place += below + (pieces[p * PIECE + below] < key);
     }
-    if (lane == 0)
-        is_first[n] = !found;
+    sorted[place] = key;
 }
 
 /* sum += dropout(row n of dx), columns i .. i+N-1. */
@@ -74,37 +106,27 @@ static __device__ __forceinline__ void row_add(Floats<N> &sum, Elements dx, int6
         sum.v[k] += d.v[k];
 }
 
-/* The sum over this warp's part of the rows, of those with that token. */
-static __device__ __forceinline__ Floats<N> token_sum(Elements dx, const int32_t *tokens, int32_t id, int64_t from, int64_t rows,
-                                                      int64_t i, int64_t C, const DropoutPlace &drop, RandomKey key)
-{
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    int64_t share = blocks_of(rows - from, WARPS), begin = from + warp * share, end = begin + share < rows ? begin + share : rows;
-    Floats<N> sum = {};
-    for (int64_t at = begin; at < end; at += WARP) {
-        unsigned same = __ballot_sync(0xFFFFFFFFu, at + lane < end && tokens[at + lane] == id);
-        for (; same; same &= same - 1)
-            row_add(sum, dx, at + __ffs((int)same) - 1, i, C, drop, key);
-    }
-    return sum;
-}
-
-/* dwte[token] += its rows of dx. Block (n, s): the token of row n, channels of slice s; nothing unless n is the token's first. */
+/* dwte[token] += its rows of dx. Block (i, s): the token of the i-th row in order, channels of slice s; nothing unless it is the
+ * token's first. */
 static __global__ void __launch_bounds__(THREADS)
-    embedding_token_kernel(Elements dwte, Elements dx, const int32_t *tokens, const int32_t *is_first, int64_t rows, int64_t C,
-                           int64_t Vp, DropoutPlace drop, const StepState *state)
+    embedding_token_kernel(Elements dwte, Elements dx, const RowKey *sorted, int64_t rows, int64_t C, int64_t Vp,
+                           DropoutPlace drop, const StepState *state)
 {
     __shared__ Floats<N> part[WARPS][WARP];
-    int64_t n = blockIdx.x, i = (int64_t)blockIdx.y * SLICE + threadIdx.x % WARP * N;
-    int32_t id = tokens[n];
-    if (!is_first[n] || id < 0 || id >= Vp)
+    int64_t first = blockIdx.x, i = (int64_t)blockIdx.y * SLICE + threadIdx.x % WARP * N;
+    int32_t id = key_token(sorted[first]);
+    if (id < 0 || id >= Vp || (first > 0 && key_token(sorted[first - 1]) == id))
         return;
-    part[threadIdx.x / WARP][threadIdx.x % WARP] = token_sum(dx, tokens, id, n, rows, i, C, drop, dropout_key(drop, state));
+    RandomKey key = dropout_key(drop, state);
+    Floats<N> sum = {};
+    for (int64_t at = first + threadIdx.x / WARP; at < rows && key_token(sorted[at]) == id; at += WARPS)
+        row_add(sum, dx, (int64_t)(uint32_t)sorted[at], i, C, drop, key);
+    part[threadIdx.x / WARP][threadIdx.x % WARP] = sum;
     __syncthreads();
     if (threadIdx.x >= WARP || i >= C)
         return;
     int64_t at = id * C + i, end = (id + 1) * C;
-    Floats<N> sum = load<N>(dwte, at, end);
+    sum = load<N>(dwte, at, end);
     for (int warp = 0; warp < WARPS; warp++)
 #pragma unroll
         for (int k = 0; k < N; k++)
@@ -129,15 +151,17 @@ static __global__ void __launch_bounds__(WARP) embedding_position_kernel(Element
 extern "C" void cuda_embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop)
 {
     int64_t rows = dx.shape[0], C = dx.shape[1], T = tokens.shape[1], Vp = tensor_present(dwte) ? dwte.shape[0] : 0;
-    int32_t *is_first = (int32_t *)c->workspace;
-    const int32_t *ids = (const int32_t *)tokens.data;
+    int64_t n_pieces = blocks_of(rows, PIECE);
+    RowKey *pieces = (RowKey *)c->workspace, *sorted = pieces + n_pieces * PIECE;
     unsigned slices = (unsigned)blocks_of(C, SLICE);
     if (!cuda_workspace_check(c, OP_embedding_backward, cuda_embedding_backward_workspace(rows, Vp, &c->target)))
         return;
     if (tensor_present(dwte)) {
-        embedding_first_rows_kernel<<<(unsigned)blocks_of(rows, WARPS), THREADS, 0, stream_of(c)>>>(is_first, ids, rows);
+        embedding_sort_kernel<<<(unsigned)n_pieces, PIECE / 2, 0, stream_of(c)>>>(pieces, (const int32_t *)tokens.data, rows);
+        embedding_merge_kernel<<<(unsigned)blocks_of(n_pieces * PIECE, THREADS), THREADS, 0, stream_of(c)>>>(sorted, pieces,
+                                                                                                             n_pieces, rows);
         embedding_token_kernel<<<dim3((unsigned)rows, slices), THREADS, 0, stream_of(c)>>>(
-            elements(dwte), elements(dx), ids, is_first, rows, C, Vp, dropout_place(drop), c->state);
+            elements(dwte), elements(dx), sorted, rows, C, Vp, dropout_place(drop), c->state);
     }
     if (tensor_present(dwpe))
         embedding_position_kernel<<<dim3((unsigned)T, slices), WARP, 0, stream_of(c)>>>(elements(dwpe), elements(dx), rows, T, C,

@@ -52,20 +52,22 @@ static __global__ void __launch_bounds__(THREADS) gelu_backward_kernel(Elements 
 extern "C" void cuda_gelu_forward(Ctx *c, Tensor y, Tensor x)
 {
     int64_t n = tensor_count(x);
-    with_width(x.dtype, [&](auto width) {
+    auto launch = [&](auto width) {
         constexpr int N = decltype(width)::value;
         gelu_forward_kernel<N><<<(unsigned)blocks_of(n, N * THREADS), THREADS, 0, stream_of(c)>>>(elements(y), elements(x), n);
-    });
+    };
+    with_width(launch, x);
     launch_check(c, OP_gelu_forward);
 }
 
 extern "C" void cuda_gelu_backward(Ctx *c, Tensor dx, Tensor dy, Tensor x)
 {
     int64_t n = tensor_count(x);
-    with_width(x.dtype, [&](auto width) {
+    auto launch = [&](auto width) {
         constexpr int N = decltype(width)::value;
         gelu_backward_kernel<N>
             <<<(unsigned)blocks_of(n, N * THREADS), THREADS, 0, stream_of(c)>>>(elements(dx), elements(dy), elements(x), n);
-    });
+    };
+    with_width(launch, x);
     launch_check(c, OP_gelu_backward);
 }

@@ -27,21 +27,25 @@ static __device__ __forceinline__ SoftSum soft_add(SoftSum a, SoftSum b)
     return SoftSum{max, a.sum * expf(a.max - max) + b.sum * expf(b.max - max)};
 }
 
+/* Over LANES neighbouring lanes, a power of two. */
+template <int LANES> static __device__ __forceinline__ SoftSum lanes_soft_sum(SoftSum mine)
+{
+#pragma unroll
+    for (int distance = LANES / 2; distance; distance /= 2)
+        mine = soft_add(
+            mine, SoftSum{__shfl_xor_sync(0xFFFFFFFFu, mine.max, distance), __shfl_xor_sync(0xFFFFFFFFu, mine.sum, distance)});
+    return mine;
+}
+
 /* Over the block; every thread gets it. */
 static __device__ SoftSum block_soft_sum(SoftSum mine)
 {
     __shared__ SoftSum part[WARPS];
-#pragma unroll
-    for (int distance = WARP / 2; distance; distance /= 2)
-        mine = soft_add(
-            mine, SoftSum{__shfl_xor_sync(0xFFFFFFFFu, mine.max, distance), __shfl_xor_sync(0xFFFFFFFFu, mine.sum, distance)});
+    mine = lanes_soft_sum<WARP>(mine);
     if (threadIdx.x % WARP == 0)
         part[threadIdx.x / WARP] = mine;
     __syncthreads();
-    SoftSum all = part[0];
-    for (int w = 1; w < WARPS; w++)
-        all = soft_add(all, part[w]);
-    return all;
+    return lanes_soft_sum<WARPS>(part[threadIdx.x % WARPS]);
 }
 
 /* The row's sum over its first V logits. */

@@ -9,7 +9,13 @@ softgpu: $(if $(SOFTGPU_CAN),$(SOFTGPU)/libcublasLt.so.13)
 
 softgpu-tests: softgpu $(SOFTGPU_TESTS)
 
-tests: softgpu-tests
+tests: softgpu-tests $(SOFTGPU)/nvml/libnvidia-ml.so.1
+
+# The driver's library for measurements, faked; it needs no CUDA, and stands apart so that only tests that ask for it find it.
+$(SOFTGPU)/nvml/libnvidia-ml.so.1: tests/softgpu/nvml/nvml.c $(OUT)/flags
+	@mkdir -p $(@D)
+	$(call SHOW,LINK)
+	$(Q)$(CC) $(LANGUAGE) -Wall -Wextra -O1 -fPIC -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $< -ldl
 
 ifneq ($(SOFTGPU_CAN),)
 
