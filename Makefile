@@ -215,12 +215,17 @@ bench: ## A training step against PyTorch's, in turns; BENCH_PYTHON=path for ano
 	+@$(MAKE) $(JOBS) --no-print-directory all
 	@/usr/bin/env python3 tools/peers/compare.py --tally $(OUT)/tally $(BENCH_FLAGS)
 
+# With few multiprocessors there are few partial sums, which are then as small beside the test's matrices as beside a run's.
+profile: tests ## Write docs/profile.txt: what the GPU's kernels cost, counted on the software GPU
+	LD_LIBRARY_PATH=$(OUT)/softgpu OMP_WAIT_POLICY=passive TALLY_TEST_DEVICE=cuda SOFTGPU_SMS=8 TALLY_PROFILE_OUT=docs/profile.txt \
+	    $(OUT)/unit/test_profile
+
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo
 	@echo 'Variables: CC, CFLAGS, BUILD=folder, SANITIZE=address,undefined, WERROR=-Werror, V=1'
 
 FORCE:
-.PHONY: all install deps quickstart clean tests fuzzers check test test-long test-build test-report hf-venv bench help FORCE
+.PHONY: all install deps quickstart clean tests fuzzers check test test-long test-build test-report hf-venv bench profile help FORCE
 .SECONDARY:
 -include $(OBJECTS:.o=.d) $(OUT)/tools/main.d $(TESTS:=.d) $(FUZZ_OBJECTS:.o=.d) $(wildcard $(OUT)/fuzz/tests/fuzz/*.d)

@@ -89,12 +89,20 @@ static bool folder_add(FileSource *s, char *folder, const char *except, Error *e
     return !e->set;
 }
 
-static bool pattern_add(FileSource *s, const char *pattern, Error *e)
+/* A file, or all that is in a folder. */
+static bool name_add(FileSource *s, char *name, const char *except, Error *e)
+{
+    struct stat st;
+    bool folder = stat(name, &st) == 0 && S_ISDIR(st.st_mode);
+    return folder ? folder_add(s, name, except, e) : file_add(s, name, e);
+}
+
+static bool pattern_add(FileSource *s, const char *pattern, const char *except, Error *e)
 {
     glob_t found = {0};
     bool none = glob(pattern, 0, NULL, &found) != 0;
     for (size_t i = 0; !none && i < found.gl_pathc && !e->set; i++)
-        file_add(s, found.gl_pathv[i], e);
+        name_add(s, found.gl_pathv[i], except, e);
     globfree(&found);
     return none ? error_set(e, "%s: no such file, and as a pattern it matches none", pattern) : !e->set;
 }
@@ -121,12 +129,10 @@ static bool input_copy(FileSource *s, const char *folder, Error *e)
 
 static bool input_find(FileSource *s, char *input, const char *except, Error *e)
 {
-    struct stat st;
     if (strcmp(input, "-") == 0)
         return input_copy(s, except, e);
-    if (stat(input, &st) == 0 && S_ISDIR(st.st_mode))
-        return folder_add(s, input, except, e);
-    return strpbrk(input, "*?[") && access(input, F_OK) != 0 ? pattern_add(s, input, e) : file_add(s, input, e);
+    bool pattern = strpbrk(input, "*?[") && access(input, F_OK) != 0;
+    return pattern ? pattern_add(s, input, except, e) : name_add(s, input, except, e);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------------------------------- */

@@ -169,6 +169,8 @@ static void test_folders_and_patterns(void **state)
     }
     works("data prepare tree/*.txt tree/b --tokenizer byte --val-fraction 0 --out patterns");
     assert_split("patterns", "train", "132", 3);
+    works("data prepare tree/* --tokenizer byte --val-fraction 0 --out tree/out");
+    assert_split("tree/out", "train", "123", 3);
     assert_int_equal(symlink("..", "tree/b/loop"), 0);
     ends(1, "tree/b/loop: is a link to a folder that it is in", "data prepare tree --out tree/out");
     unlink("tree/b/loop");

@@ -8,7 +8,8 @@ enum { WARPS = 8, THREADS = WARPS * WARP };
 template <int N>
 static __global__ void __launch_bounds__(THREADS) column_groups_kernel(float *partial, Elements x, int64_t rows, int64_t width)
 {
-    __shared__ float part[WARPS][N * WARP];
+    enum { PITCH = WARP + WARP / N }; /* of a lane's k-th columns: neighbours are then read from different banks */
+    __shared__ float part[WARPS][N * PITCH];
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     int64_t first = (int64_t)blockIdx.x * N * WARP, i = first + lane * N;
     Floats<N> sum = {};
@@ -20,15 +21,14 @@ static __global__ void __launch_bounds__(THREADS) column_groups_kernel(float *pa
     }
 #pragma unroll
     for (int k = 0; k < N; k++)
-        part[warp][k * WARP + lane] = sum.v[k];
+        part[warp][k * PITCH + lane] = sum.v[k];
     __syncthreads();
     for (int at = threadIdx.x; at < N * WARP; at += THREADS) {
         float all = 0;
-        int64_t column = first + at % WARP * N + at / WARP;
         for (int w = 0; w < WARPS; w++)
-            all += part[w][at];
-        if (column < width)
-            partial[blockIdx.y * width + column] = all;
+            all += part[w][at % N * PITCH + at / N];
+        if (first + at < width)
+            partial[blockIdx.y * width + first + at] = all;
     }
 }
 

@@ -249,8 +249,9 @@ static void dry_attention_forward(Ctx *c, AttentionShape s, Tensor att, Tensor l
 static void dry_attention_backward(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tensor att, Tensor lse, Tensor qkv,
                                    Dropout drop)
 {
-    int64_t pairs = causal_pairs(s); /* q k' again, do v', p' do, ds k, ds' q: five */
-    DryOp *r = op_add(c, OP_attention_backward, pairs * 10 * s.hd, pairs * (drop.p > 0 ? 7 : 5),
+    /* q k' again, do v', p' do, ds k, ds' q: five; on a GPU the first two once for queries and once for keys */
+    int64_t pairs = causal_pairs(s), products = c->target.kind == DEVICE_CUDA ? 7 : 5;
+    DryOp *r = op_add(c, OP_attention_backward, pairs * 2 * products * s.hd, pairs * (drop.p > 0 ? 7 : 5),
                       attention_backward_workspace(s, &c->target));
     writes(r, dqkv);
     reads(r, datt);
