@@ -55,7 +55,7 @@ SOURCES := $(wildcard base/*.c kernels/dry/*.c model/*.c data/*.c train/*.c tool
            $(filter-out kernels/cuda_absent.c,$(wildcard kernels/*.c)) $(if $(CUDA),$(wildcard kernels/cuda/*.c),$(PLANNED)) $(ABSENT)
 LIBRARY := $(filter-out tools/main.c,$(SOURCES))
 OBJECTS := $(LIBRARY:%.c=$(OUT)/%.o) $(foreach isa,$(ISAS),$(PER_ISA:%.c=$(OUT)/%.$(isa).o)) $(KERNELS:%.cu=$(OUT)/%.cu.o)
-TESTS   := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/test_*.c))
+TESTS   := $(patsubst tests/%.c,$(OUT)/unit/%,$(wildcard tests/test_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 # What runs is shown in short; V=1 shows it whole.
@@ -146,13 +146,20 @@ clean: ## Remove build/
 
 # ---- Tests -------------------------------------------------------------------------------------------------------------
 
-tests: $(OUT)/tally $(TESTS) ## Build the unit tests
+tests: $(OUT)/tally $(TESTS) $(OUT)/tests ## Build the unit tests; then `build/tests --device cuda` tests a device
 
-$(OUT)/tests/test_%: $(OUT)/tests/test_%.o $(OUT)/libtally.a
+$(OUT)/unit/test_%: $(OUT)/unit/test_%.o $(OUT)/libtally.a
 	$(call SHOW,LINK)
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LDLIBS)
 
-$(OUT)/tests/%.o: | $(OUT)/found-test
+$(OUT)/unit/%.o: tests/%.c $(OUT)/flags | $(OUT)/found-test
+	@mkdir -p $(@D)
+	$(call SHOW,CC  )
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# The tests that every device has to pass, as one command.
+$(OUT)/tests: Makefile
+	@rm -rf $@ && printf '#!/bin/sh\ncd "%s" && exec tests/run.sh device "%s" "$$@"\n' '$(CURDIR)' '$(abspath $(OUT))' >$@ && chmod +x $@
 
 fuzzers: $(FUZZERS) ## Build the fuzzers (clang)
 
@@ -211,7 +218,7 @@ bench: ## A training step against PyTorch's, in turns; BENCH_PYTHON=path for ano
 # With few multiprocessors there are few partial sums, which are then as small beside the test's matrices as beside a run's.
 profile: tests ## Write docs/profile.txt: what the GPU's kernels cost, counted on the software GPU
 	LD_LIBRARY_PATH=$(OUT)/softgpu OMP_WAIT_POLICY=passive TALLY_TEST_DEVICE=cuda SOFTGPU_SMS=8 TALLY_PROFILE_OUT=docs/profile.txt \
-	    $(OUT)/tests/test_profile
+	    $(OUT)/unit/test_profile
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18

@@ -94,7 +94,7 @@ sanitize()
 {
     for tool in memcheck racecheck initcheck; do
         for test in test_ops test_ops_update test_precision_ops test_attention_types; do
-            piece "$tool-$test" sanitizer "$tool" "$build/tests/$test"
+            piece "$tool-$test" sanitizer "$tool" "$build/unit/$test"
         done
     done
 }

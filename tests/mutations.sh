@@ -22,7 +22,7 @@ run()
 {
     local words
     read -ra words <<<"${runs[$1]}"
-    timeout 300 "$build/tests/${words[0]}" "${words[@]:1}" >/dev/null 2>&1
+    timeout 300 "$build/unit/${words[0]}" "${words[@]:1}" >/dev/null 2>&1
 }
 
 # Which waits there are, and in which runs: lines "kernel <tab> index <tab> text" in $folder/0, $folder/1, ...

@@ -6,7 +6,9 @@
 #
 # A kernel bound by memory may have 64, so that a multiprocessor has room for 1024 threads and enough accesses are in flight;
 # attention 255, all there are. None may spill: registers that do not fit would be kept in memory. Against the table: every kernel
-# is in it, and has at most 8 registers more than it says, since another nvcc counts a little differently.
+# is in it, and has at most 8 registers more than it says, since another nvcc counts a little differently. On sm_75 the gradient of
+# heads above 96 never runs on tensor cores, since a block's shared memory is too small there (kernels/cuda/attention.cu): what
+# those kernels spill is left out.
 build=$(dirname "$1")
 ls "$build"/kernels/cuda/*.cu.log >/dev/null 2>&1 || { echo "SKIPPED: no kernels in $build: nvcc makes them"; exit 77; }
 
@@ -43,6 +45,8 @@ counted | awk '
     FILENAME == "-" {
         name = $0
         sub(/^[^ ]* [^ ]* [^ ]* /, "", name)
+        if ($1 == "sm_75" && name ~ /attention_(key|query)_kernel<.*, (128|192|256)>/)
+            next
         most = name ~ /attention/ ? 255 : 64
         wrong = $3 > 0 ? "spills " $3 " bytes" : $2 > most ? "over " most : ""
         if (wrong == "" && ($1 == "sm_80" || $1 == "sm_90"))

@@ -5,7 +5,7 @@
 #   tests/run.sh device BUILD --device NAME      what every device must pass, on one of them: cpu, cuda or cuda:N. `build/tests
 #                                                --device NAME` does this. Without a GPU, cuda is the one made of software
 #
-# check      every unit test program BUILD/tests/test_*, those of the software GPU and of ops on it, and the scripts tests/*.sh
+# check      every unit test program BUILD/unit/test_*, those of the software GPU and of ops on it, and the scripts tests/*.sh
 #            with QUICK=1
 # test       the same without QUICK; the unit tests again with the sanitizers; each fuzzer for FUZZ_SECONDS (60)
 # test-long  the same with LONG=1 and an hour of each fuzzer
@@ -128,7 +128,7 @@ if [ "$level" = device ]; then
     . tests/device_find.sh
     [ -z "${LD_LIBRARY_PATH:-}" ] || echo 'There is no GPU here: these tests run on the one made of software (tests/softgpu).'
     for name in $ops $models; do
-        program "$build/tests/$name" "$name, $device"
+        program "$build/unit/$name" "$name, $device"
     done
     script tests/device_golden.sh
     script tests/device_train.sh
@@ -137,7 +137,7 @@ fi
 
 for test in tests/test_*.c; do
     name=$(basename "$test" .c)
-    program "$build/tests/$name" "$name"
+    program "$build/unit/$name" "$name"
 done
 for test in tests/softgpu/test_*.c; do
     name=$(basename "$test" .c)
@@ -146,17 +146,17 @@ done
 # On the software GPU: with every check, and ops with warps in other orders.
 for name in $ops $models; do
     if [ "$level" = check ]; then
-        softgpu "$build/tests/$name" "$name, cuda" TALLY_TEST_DEVICE=cuda
+        softgpu "$build/unit/$name" "$name, cuda" TALLY_TEST_DEVICE=cuda
         continue
     fi
-    softgpu "$build/tests/$name" "$name, cuda, checked" TALLY_TEST_DEVICE=cuda SOFTGPU_CHECK=1 SOFTGPU_RACE=1
+    softgpu "$build/unit/$name" "$name, cuda, checked" TALLY_TEST_DEVICE=cuda SOFTGPU_CHECK=1 SOFTGPU_RACE=1
     case " $models " in *" $name "*) continue ;; esac
     for order in reverse random; do
-        softgpu "$build/tests/$name" "$name, cuda, $order" TALLY_TEST_DEVICE=cuda "SOFTGPU_ORDER=$order" SOFTGPU_SEED=1
+        softgpu "$build/unit/$name" "$name, cuda, $order" TALLY_TEST_DEVICE=cuda "SOFTGPU_ORDER=$order" SOFTGPU_SEED=1
     done
 done
-softgpu "$build/tests/test_ops" "test_ops, cuda, plain products" TALLY_TEST_DEVICE=cuda TALLY_GEMM=plain
-softgpu "$build/tests/test_profile" "test_profile, cuda" TALLY_TEST_DEVICE=cuda SOFTGPU_SMS=8
+softgpu "$build/unit/test_ops" "test_ops, cuda, plain products" TALLY_TEST_DEVICE=cuda TALLY_GEMM=plain
+softgpu "$build/unit/test_profile" "test_profile, cuda" TALLY_TEST_DEVICE=cuda SOFTGPU_SMS=8
 for test in tests/*.sh; do
     case $test in tests/run.sh | tests/device_find.sh) ;; *) script "$test" ;; esac
 done
@@ -165,7 +165,7 @@ if [ "$level" != check ]; then
     export SANITIZED=1 TALLY=$sanitized/tally
     for test in tests/test_*.c; do
         name=$(basename "$test" .c)
-        program "$sanitized/tests/$name" "$name, sanitized"
+        program "$sanitized/unit/$name" "$name, sanitized"
     done
     for test in tests/fuzz/fuzz_*.c; do
         name=$(basename "$test" .c)
