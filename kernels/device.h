@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "kernels/scaler.h"
 #include "kernels/tensor.h"
 
 /* ---- What an op is given ------------------------------------------------------------------------------------------ */
@@ -46,7 +47,6 @@ typedef struct StepState {
     int32_t micro; /* global number of the micro-batch within the step                         */
     float learning_rate;
     float inverse_count; /* 1 / counted targets of the whole optimizer step; 0 when none count       */
-    float loss_scale;    /* 1 but for FP16                                                           */
 
     double loss_sum; /* sum of -log p over counted targets since the host last zeroed it               */
 
@@ -55,6 +55,8 @@ typedef struct StepState {
     double grad_norm;     /* global L2 norm before clipping                                           */
     float clip_coef;      /* min(1, max_norm / (norm + 1e-6)), or 1                                   */
     int32_t nonfinite;    /* 1: this step's gradient holds an Inf or NaN and the update is skipped     */
+    float grad_factor;    /* clip_coef / the step's loss scale: what the update multiplies gradients by */
+    Scaler scaler;        /* of the losses: of this step, and from grad_norm on of the next            */
 } StepState;
 
 typedef enum Phase {
@@ -222,7 +224,7 @@ void attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor
  * targets [N] I32. */
 void head_loss_forward(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V);
 
-/* The same, and in the same chunks the gradients: with dlogits = (softmax - onehot) * inverse_count * loss_scale for
+/* The same, and in the same chunks the gradients: with dlogits = (softmax - onehot) * inverse_count * scaler.scale for
  * counted rows, dx = dlogits wte, dwte += dlogits' x. dwte may be absent. */
 void head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
                         int64_t V);
@@ -230,12 +232,12 @@ void head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x,
 /* logits [N, Vp] = x wte'. Padded columns hold whatever the padded rows of wte give: readers use the first V. */
 void head_logits(Ctx *c, Tensor logits, Tensor x, Tensor wte);
 
-/* Of the whole gradient range [n]: state->grad_norm (summed in double), nonfinite, clip_coef; and unless nonfinite,
- * adam_t + 1 with its bias corrections. clip 0 means no clipping. */
+/* Of the whole gradient range [n]: state->grad_norm (summed in double), nonfinite, clip_coef, grad_factor; and unless nonfinite,
+ * adam_t + 1 with its bias corrections. Then state->scaler is the next step's. clip 0 means no clipping. */
 void grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam);
 
 /* One AdamW update of the range w [n] with g, m, v [n], unless state->nonfinite:
- *   g' = g * clip_coef / loss_scale; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
+ *   g' = g * grad_factor; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
  *   w = w (1 - lr wd) where decayed; w = w - lr (m / bias_1) / (sqrt(v / bias_2) + eps).
  * With master [n] F32 the update is made there and w becomes its rounding. Without (absent), a 16-bit w is widened, updated and
  * rounded stochastically; so are 16-bit m and v: up with the probability of the part that rounding down would lose, with random

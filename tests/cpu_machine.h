@@ -56,7 +56,8 @@ static inline bool machine_open(Machine *m, const char *isa, int threads)
     m->ctx.layer = -1;
     m->ctx.workspace_bytes = mirror_wanted() ? MIRROR_WORKSPACE : (size_t)8 << 20;
     m->ctx.workspace = mirror_wanted() ? NULL : machine_memory(m, m->ctx.workspace_bytes);
-    m->state = (StepState){.seed = 1337, .step = 5, .micro = 2, .inverse_count = 1, .loss_scale = 1, .clip_coef = 1};
+    m->state =
+        (StepState){.seed = 1337, .step = 5, .micro = 2, .inverse_count = 1, .scaler.scale = 1, .clip_coef = 1, .grad_factor = 1};
     return true;
 }
 

@@ -152,7 +152,7 @@ static inline void rig_batch(Rig *r)
 static inline void rig_plan(Rig *r, const RigShape *s)
 {
     Target target = rig_target(s->threads);
-    *r = (Rig){.state = {.seed = 7, .step = 3, .learning_rate = 1e-2f, .loss_scale = 1}};
+    *r = (Rig){.state = {.seed = 7, .step = 3, .learning_rate = 1e-2f, .scaler.scale = 1}};
     if (!model_plan(&r->m, &s->config, &s->run, &target, &r->e))
         fail_msg("%s", r->e.text);
 }

@@ -331,7 +331,7 @@ static void head_check(Machine *m, int64_t N, int64_t C, int64_t V, int64_t Vp, 
     for (int64_t i = 0; i < Vp * C; i++)
         want_dwte[i] = floats(h.dwte)[i];
     m->state.inverse_count = 0.125f;
-    m->state.loss_scale = 4;
+    m->state.scaler.scale = 4;
     head_reference(m, &h, want_losses, want_dx, want_dwte, 0.5);
     m->state.loss_sum = 100;
     head_loss_backward(&m->ctx, h.dx, h.dwte, h.losses, h.x, h.wte, h.targets, h.logits, V);
@@ -350,7 +350,7 @@ static void head_check(Machine *m, int64_t N, int64_t C, int64_t V, int64_t Vp, 
     for (int64_t i = 0; i < C; i++)
         z += (double)floats(h.x)[(N - 1) * C + i] * floats(h.wte)[(V - 1) * C + i];
     assert_true(fabs(floats(all)[(N - 1) * Vp + V - 1] - z) < 1e-5);
-    m->state.inverse_count = m->state.loss_scale = 1;
+    m->state.inverse_count = m->state.scaler.scale = 1;
 }
 
 static void head_each(Machine *m)

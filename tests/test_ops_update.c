@@ -97,7 +97,7 @@ static void adamw_check(Machine *m, int64_t n, const DecayRange *decay, int n_de
     adam.decay = decay;
     adam.n_decay = n_decay;
     m->state.learning_rate = 0.01f;
-    m->state.loss_scale = 4;
+    m->state.scaler.scale = 4;
     m->state.adam_t = 2;
     grad_norm(&m->ctx, p.g, 0.25f, &adam);
     for (int64_t i = 0; i < n; i++) {
@@ -114,7 +114,7 @@ static void adamw_check(Machine *m, int64_t n, const DecayRange *decay, int n_de
     assert_close(p.w, w);
     for (int64_t i = 0; i < n; i++) /* each: decay alone makes 1e-3 of a weight */
         assert_true(fabs(floats(p.w)[i] - w[i]) < 1e-6 * fmax(1, fabs(w[i])));
-    m->state.loss_scale = 1;
+    m->state.scaler.scale = 1;
 }
 
 static void adamw_each(Machine *m)
@@ -128,6 +128,33 @@ static void adamw_each(Machine *m)
     adamw_check(m, 50001, (DecayRange[]){{0, 1}, {5, 5}, {16000, 16700}, {20000, 40001}, {50000, 50001}}, 5);
 }
 
+/* The scale of this step divides the norm and makes grad_factor; the next step's is half of it after an overflow, and twice after
+ * 2000 steps without; a fixed one stays. */
+static void scaler_moves_on(Machine *m)
+{
+    Tensor g = random_1d(m, 100, 1);
+    double norm;
+    m->state.scaler = (Scaler){.scale = 1, .dynamic = 1};
+    grad_norm(&m->ctx, g, 0, &plain_adam);
+    norm = m->state.grad_norm;
+    m->state.scaler = (Scaler){.scale = 64, .dynamic = 1, .good = SCALER_INTERVAL - 1};
+    grad_norm(&m->ctx, g, 0, &plain_adam);
+    assert_true(m->state.grad_norm == norm / 64 && m->state.grad_factor == 1.0f / 64);
+    assert_true(m->state.scaler.scale == 128 && m->state.scaler.good == 0);
+    grad_norm(&m->ctx, g, 0, &plain_adam);
+    assert_true(m->state.grad_norm == norm / 128 && m->state.scaler.scale == 128 && m->state.scaler.good == 1);
+    floats(g)[50] = INFINITY;
+    grad_norm(&m->ctx, g, 0, &plain_adam);
+    assert_true(m->state.nonfinite && m->state.scaler.scale == 64 && m->state.scaler.good == 0);
+    m->state.scaler = (Scaler){.scale = 1, .dynamic = 1};
+    grad_norm(&m->ctx, g, 0, &plain_adam);
+    assert_true(m->state.scaler.scale == 1);
+    m->state.scaler = (Scaler){.scale = 64};
+    grad_norm(&m->ctx, g, 0, &plain_adam);
+    assert_true(m->state.scaler.scale == 64 && m->state.scaler.good == 0);
+    m->state.scaler = (Scaler){.scale = 1};
+}
+
 /* FIELD: clipping does not depend on the loss scale. */
 static void clip_ignores_loss_scale(Machine *m)
 {
@@ -139,13 +166,13 @@ static void clip_ignores_loss_scale(Machine *m)
     adamw(&m->ctx, a.w, TENSOR_NONE, a.g, a.m, a.v, &plain_adam);
     for (int i = 0; i < 1000; i++)
         floats(b.g)[i] *= 65536;
-    m->state.loss_scale = 65536;
+    m->state.scaler.scale = 65536;
     m->state.adam_t = 0;
     grad_norm(&m->ctx, b.g, 0.5f, &plain_adam);
     adamw(&m->ctx, b.w, TENSOR_NONE, b.g, b.m, b.v, &plain_adam);
     assert_true(m->state.grad_norm == norm);
     assert_same_bits(a.w, b.w);
-    m->state.loss_scale = 1;
+    m->state.scaler.scale = 1;
 }
 
 /* FIELD: one Inf or NaN anywhere, and weights, moments and step count stay bit-identical, without even decay. */
@@ -406,6 +433,7 @@ TEST_EACH(dropout_streams)
 TEST_EACH(grad_norm_check)
 TEST_EACH(adamw_each)
 TEST_EACH(clip_ignores_loss_scale)
+TEST_EACH(scaler_moves_on)
 TEST_EACH(nonfinite_changes_nothing)
 TEST_EACH(small_updates)
 TEST_EACH(same_bits_again)
@@ -417,13 +445,21 @@ TEST_EACH(ids_elsewhere)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_known_answers),         cmocka_unit_test(test_dropout_streams),
-        cmocka_unit_test(test_grad_norm_check),         cmocka_unit_test(test_adamw_each),
-        cmocka_unit_test(test_clip_ignores_loss_scale), cmocka_unit_test(test_nonfinite_changes_nothing),
-        cmocka_unit_test(test_small_updates),           cmocka_unit_test(test_same_bits_again),
-        cmocka_unit_test(same_bits_on_more_threads),    cmocka_unit_test(test_memory_and_copies),
-        cmocka_unit_test(test_wrong_input_is_said),     cmocka_unit_test(test_workspace_of_all_chunks),
-        cmocka_unit_test(test_ids_elsewhere),           cmocka_unit_test(device_choice),
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(test_dropout_streams),
+        cmocka_unit_test(test_grad_norm_check),
+        cmocka_unit_test(test_adamw_each),
+        cmocka_unit_test(test_clip_ignores_loss_scale),
+        cmocka_unit_test(test_scaler_moves_on),
+        cmocka_unit_test(test_nonfinite_changes_nothing),
+        cmocka_unit_test(test_small_updates),
+        cmocka_unit_test(test_same_bits_again),
+        cmocka_unit_test(same_bits_on_more_threads),
+        cmocka_unit_test(test_memory_and_copies),
+        cmocka_unit_test(test_wrong_input_is_said),
+        cmocka_unit_test(test_workspace_of_all_chunks),
+        cmocka_unit_test(test_ids_elsewhere),
+        cmocka_unit_test(device_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void adamw_check(Machine *m, int64_t n, DType param, bool master, DType g
     b.m = in_type(m, a.m, first);
     b.v = in_type(m, a.v, second);
     m->state.learning_rate = 0.01f;
-    m->state.loss_scale = 8;
+    m->state.scaler.scale = 8;
     m->state.adam_t = 2;
     grad_norm(&m->ctx, a.g, 0.25f, &adam);
     StepState of_f32 = m->state;
@@ -66,7 +66,7 @@ static void adamw_check(Machine *m, int64_t n, DType param, bool master, DType g
     }
     assert_at_random(m, b.m, a.m, 1);
     assert_at_random(m, b.v, a.v, 2);
-    m->state.loss_scale = 1;
+    m->state.scaler.scale = 1;
 }
 
 static void adamw_each(Machine *m)
@@ -165,11 +165,11 @@ static void clip_ignores_loss_scale(Machine *m)
         grad_norm(&m->ctx, g_h, 0.5f, &plain_adam);
         double norm = m->state.grad_norm;
         float clip = m->state.clip_coef;
-        m->state.loss_scale = scale;
+        m->state.scaler.scale = scale;
         grad_norm(&m->ctx, scaled_h, 0.5f, &plain_adam);
         assert_true(fabs(m->state.grad_norm / norm - 1) < 1e-6); /* a few FP16 subnormals have more digits when scaled */
         assert_true(fabsf(m->state.clip_coef / clip - 1) < 1e-6f && clip < 0.1f);
-        m->state.loss_scale = 1;
+        m->state.scaler.scale = 1;
     }
 }
 
@@ -254,7 +254,7 @@ static void role_check(RigShape s, int role, DType type, uint64_t seed)
     float *gradient[2], *start[2], *end[2];
     for (int i = 0; i < 2; i++) {
         rig_make(&rig[i], &shape[i], seed);
-        rig[i].state.loss_scale = type == DTYPE_F16 ? 1024 : 1;
+        rig[i].state.scaler.scale = type == DTYPE_F16 ? 1024 : 1;
         rig_gradients(&rig[i]);
         Tensor weights = role == 1 && i == 1 ? rig[i].m.masters : rig[i].m.values;
         gradient[i] = rig_numbers(&rig[i], rig[i].m.grads);

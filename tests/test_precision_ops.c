@@ -352,11 +352,11 @@ static void head_check(Machine *m, Roles r, int64_t N, int64_t C, int64_t V, int
         sum_add(want.dwte, want.dw_size, i, floats(dwte)[i]);
     head_reference(&want, x.data, wte.data, targets.data, N, C, V, Vp, 64 / (double)N);
     m->state.inverse_count = 1 / (float)N;
-    m->state.loss_scale = 64;
+    m->state.scaler.scale = 64;
     head_loss_backward(&m->ctx, dx_h, dwte_h, losses, x_h, wte_h, targets, logits, V);
     head_loss_forward(&m->ctx, forward, x_h, wte_h, targets, logits, V);
     head_logits(&m->ctx, all, x_h, wte_h);
-    m->state.inverse_count = m->state.loss_scale = 1;
+    m->state.inverse_count = m->state.scaler.scale = 1;
     assert_close(losses, want.losses);
     assert_close(forward, want.losses);
     assert_sums(all, want.logits, want.logits_size, C, 0);

@@ -174,7 +174,7 @@ static void profile_memory_bound(Machine *m, DType type)
     AdamW adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8f};
     Tensor value = vector_of(m, type, ROWS * C, 10), master = type == DTYPE_F32 ? TENSOR_NONE : zeros_1d(m, ROWS * C);
     Tensor g = zeros_1d(m, ROWS * C), first = zeros_1d(m, ROWS * C), second = zeros_1d(m, ROWS * C);
-    m->state.loss_scale = m->state.clip_coef = m->state.bias_1 = m->state.bias_2 = 1;
+    m->state.scaler.scale = m->state.clip_coef = m->state.grad_factor = m->state.bias_1 = m->state.bias_2 = 1;
     PROFILE(type, grad_norm, g, 1, &adam);
     PROFILE(type, adamw, value, master, g, first, second, &adam);
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/command.h"
-#include "train/scaler.h"
+#include "kernels/scaler.h"
 
 static void updates(Scaler *s, bool overflow, int64_t times)
 {

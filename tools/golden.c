@@ -123,7 +123,7 @@ static bool gradients_copy(Run *r, GoldenSet *set, Error *e)
     bool ok = member_copy(&r->m, offsetof(Weight, grad), "", set, e);
     for (size_t i = 0; i < set->count; i++)
         for (int64_t k = 0; k < golden_entry_count(&set->entry[i]); k++)
-            ((float *)set->entry[i].data)[k] /= r->state.loss_scale;
+            ((float *)set->entry[i].data)[k] /= r->state.scaler.scale;
     return ok;
 }
 
@@ -389,7 +389,7 @@ static bool case_run(Run *r, const Options *o, Error *e)
         return false;
     if (!(r->steps = json_array()))
         return error_set(e, "out of memory");
-    r->state = (StepState){.loss_scale = o->policy.act == DTYPE_F16 ? FP16_SCALE : 1};
+    r->state = (StepState){.scaler.scale = o->policy.act == DTYPE_F16 ? FP16_SCALE : 1};
     printf("%-28s %-32s %10s %10s\n", "compared", "worst", "error", "limit");
     if (!forward_dump(r, e))
         return false;

@@ -70,6 +70,7 @@ static bool state_check(const TrainState *s, Error *e)
     } pairs[] = {{"adam_t", "iter", s->adam_t, s->iter},
                  {"skips", "iter", s->skips, s->iter},
                  {"skips_in_a_row", "skips", s->skips_in_a_row, s->skips},
+                 {"scaler_good", "the scaler's interval less 1", s->scaler_good, SCALER_INTERVAL - 1},
                  {"best_iter", "iter", s->best_iter, s->iter}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (pairs[i].value > pairs[i].limit)
@@ -89,7 +90,7 @@ static bool state_from_json(const json_t *trainer, TrainState *s, Error *e)
         if (!json_get_int(object, counters[i].name, counters[i].min, INT64_MAX - 1,
                           (int64_t *)((char *)&read + counters[i].offset), true, e))
             return error_prefix(e, "state");
-    if (!json_get_double(object, "loss_scale", DBL_MIN, DBL_MAX, &read.loss_scale, true, e) ||
+    if (!json_get_double(object, "loss_scale", FLT_MIN, FLT_MAX, &read.loss_scale, true, e) ||
         !json_get_double(object, "best_loss", 0, DBL_MAX, &read.best_loss, false, e) || !state_check(&read, e))
         return error_prefix(e, "state");
     *s = read;

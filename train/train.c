@@ -95,8 +95,7 @@ static bool step_give(Trainer *t, Error *e)
     *f->state = (StepState){.seed = (uint64_t)t->options.seed,
                             .step = t->given,
                             .learning_rate = (float)schedule_rate(&t->schedule, t->given),
-                            .inverse_count = t->batch.counted ? (float)(1.0 / (double)t->batch.counted) : 0,
-                            .loss_scale = (float)t->scaler.scale};
+                            .inverse_count = t->batch.counted ? (float)(1.0 / (double)t->batch.counted) : 0};
     if (d->record_begin && !t->options.no_graph && t->warm && !m->ctx.times && !t->recording[RECORDED_UPDATE])
         passes_record(t);
     step_state_send(t, f->state);
@@ -126,8 +125,7 @@ static bool runs_ahead(const Trainer *t)
     int64_t step = t->given;
     bool between = (t->validates && due(o->eval_interval, step, o->max_iters)) || due(o->sample_interval, step, o->max_iters) ||
                    due(o->checkpoint_interval, step, o->max_iters) || due(o->grad_stats, step, o->max_iters);
-    return t->device->mark && step < o->max_iters && !between && !stop_asked && !t->scaler.dynamic &&
-           t->state.skips_in_a_row < o->max_skips;
+    return t->device->mark && step < o->max_iters && !between && !stop_asked && t->state.skips_in_a_row < o->max_skips;
 }
 
 /* ---- Its results ---------------------------------------------------------------------------------------------------- */
@@ -166,8 +164,9 @@ static bool step_read(Trainer *t, Error *e)
     s->skips += skipped;
     s->skips_in_a_row =
         skipped && !scaler_can_shrink(&t->scaler) ? s->skips_in_a_row + 1 : 0; /* else it is how the scale feels its way */
-    scaler_update(&t->scaler, skipped);
-    s->loss_scale = t->scaler.scale;
+    t->step_scale = t->scaler.scale;
+    t->scaler = t->step.scaler;
+    s->loss_scale = (double)t->scaler.scale;
     s->scaler_good = t->scaler.good;
     return true;
 }
@@ -225,7 +224,7 @@ static LogStep step_describe(Trainer *t)
                     .seconds = seconds,
                     .wait_seconds = f->waited,
                     .tokens_per_s = tokens / seconds,
-                    .loss_scale = t->scaler.dynamic ? (double)t->step.loss_scale : 0,
+                    .loss_scale = t->scaler.dynamic ? (double)t->step_scale : 0,
                     .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? &t->grad_stats : NULL,
                     .skipped = t->step.nonfinite != 0};
     double peak = t->gemm_peak;

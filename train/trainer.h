@@ -13,7 +13,6 @@
 #include "train/grad_stats.h"
 #include "train/log.h"
 #include "train/options.h"
-#include "train/scaler.h"
 #include "train/schedule.h"
 
 /* A step that has been given to the device and whose results have not been read yet. */
@@ -63,7 +62,8 @@ typedef struct Trainer {
     double read_at;              /* clock when the latest step's results were read */
     Schedule schedule;
     TrainState state;
-    Scaler scaler;
+    Scaler scaler;        /* of the next step */
+    float step_scale;     /* the loss scale that the latest step had */
     GradStats grad_stats; /* with --grad-stats */
     int64_t saved_iter;   /* the iteration of the latest checkpoint; -1: there is none */
     Log log;

@@ -1,6 +1,6 @@
 /* AdamW over the whole range of parameters in one pass: 28 bytes a parameter are moved and nothing else costs.
  *
- *   g' = g clip_coef / loss_scale,  m = b1 m + (1-b1) g',  v = b2 v + (1-b2) g'^2
+ *   g' = g grad_factor,  m = b1 m + (1-b1) g',  v = b2 v + (1-b2) g'^2
  *   w  = w (1 - lr wd)  where decayed,  then  w -= lr (m / bias_1) / (sqrt(v / bias_2) + eps)
  *
  * When the gradient is not finite nothing at all is written: no moments, no decay. */
@@ -93,7 +93,7 @@ void CPU(adamw)(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, c
                 .g = g,
                 .m = m,
                 .v = v,
-                .scale = s->clip_coef / s->loss_scale,
+                .scale = s->grad_factor,
                 .beta1 = (float)adam->beta1,
                 .one_beta1 = (float)(1 - adam->beta1),
                 .beta2 = (float)adam->beta2,

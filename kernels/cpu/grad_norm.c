@@ -53,9 +53,11 @@ void CPU(grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam)
     }
     for (int64_t p = 0; p < pieces; p++)
         sum += partial[p];
-    s->grad_norm = sqrt(sum) / s->loss_scale;
+    s->grad_norm = sqrt(sum) / (double)s->scaler.scale;
     s->nonfinite = !isfinite(sum);
     s->clip_coef = clip > 0 && s->grad_norm + 1e-6 > clip ? (float)(clip / (s->grad_norm + 1e-6)) : 1.0f;
+    s->grad_factor = s->clip_coef / s->scaler.scale;
+    scaler_update(&s->scaler, s->nonfinite);
     if (s->nonfinite)
         return;
     s->adam_t++;

@@ -3,7 +3,7 @@
  *
  *   loss = logsumexp(z) - z[t] = log(sum exp(z - max)) + (max - z[t])        dz = (p - onehot(t)) * scale
  *
- * with scale = loss_scale / counted targets of the optimizer step. The gradient is written over the logits, and from it
+ * with scale = loss scale / counted targets of the optimizer step. The gradient is written over the logits, and from it
  * come dx = dz wte and dwte += dz' x. A row whose target is -1 has loss 0 and gradient 0. */
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/rows.h"
@@ -114,7 +114,7 @@ void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tens
                              int64_t V)
 {
     int64_t N = x.shape[0], C = x.shape[1], R = logits.shape[0], Vp = wte.shape[0];
-    float *loss = losses.data, *z = logits.data, scale = c->state->inverse_count * c->state->loss_scale;
+    float *loss = losses.data, *z = logits.data, scale = c->state->inverse_count * c->state->scaler.scale;
     const int32_t *target = targets.data;
     GemmTypes types = {x.dtype, wte.dtype, dwte.dtype};
     if (!targets_check(c, OP_head_loss_backward, targets, V))

@@ -1,6 +1,6 @@
 /* AdamW over a range of parameters in one pass:
  *
- *   g' = g clip_coef / loss_scale,  m = b1 m + (1-b1) g',  v = b2 v + (1-b2) g'^2
+ *   g' = g grad_factor,  m = b1 m + (1-b1) g',  v = b2 v + (1-b2) g'^2
  *   w  = w (1 - lr wd)  where decayed,  then  w -= lr (m / bias_1) / (sqrt(v / bias_2) + eps)
  *
  * Everything that changes from step to step is in the step's state: the learning rate, the bias corrections, the clip
@@ -30,7 +30,7 @@ struct Factors {
 static __device__ void factors_make(Factors *f, const Update &u, int64_t block_first)
 {
     const StepState *s = u.state;
-    f->scale = s->clip_coef / s->loss_scale;
+    f->scale = s->grad_factor;
     f->inverse_bias_1 = 1 / s->bias_1;
     f->inverse_bias_2 = 1 / s->bias_2;
     f->lr = s->learning_rate;

@@ -41,10 +41,12 @@ static __global__ void __launch_bounds__(THREADS)
     sum = block_sum(sum);
     if (threadIdx.x != 0)
         return;
-    double norm = sqrt(sum) / s->loss_scale;
+    double norm = sqrt(sum) / s->scaler.scale;
     s->grad_norm = norm;
     s->nonfinite = !isfinite(sum);
     s->clip_coef = clip > 0 && norm + 1e-6 > clip ? (float)(clip / (norm + 1e-6)) : 1.0f;
+    s->grad_factor = s->clip_coef / s->scaler.scale;
+    scaler_update(&s->scaler, s->nonfinite);
     if (s->nonfinite)
         return;
     s->adam_t++;

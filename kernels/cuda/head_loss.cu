@@ -3,7 +3,7 @@
  *
  *   loss = logsumexp(z) - z[t] = log(sum exp(z - max)) + (max - z[t])        dz = (p - onehot(t)) * scale
  *
- * with scale = loss_scale / counted targets of the optimizer step. A block has a row: it reads it once for maximum and sum
+ * with scale = loss scale / counted targets of the optimizer step. A block has a row: it reads it once for maximum and sum
  * together (each thread keeps a sum relative to the largest it has seen), and once more to write the gradient over it, in the
  * type of the activations. A 16-bit gradient takes the front half of the row's memory: a chunk of it is written behind a barrier
  * after the FP32 numbers of that chunk have been read, and covers only numbers that were read by then.
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(THREADS) head_gradient_kernel(Rows a)
     float *z = a.logits + blockIdx.x * a.Vp;
     Elements row = {z, DTYPE_F32}, gradient = {z, a.type};
     bool counted = target != -1;
-    float scale = a.state->inverse_count * a.state->loss_scale;
+    float scale = a.state->inverse_count * a.state->scaler.scale;
     SoftSum s = {0, 1};
     if (counted)
         s = row_loss(a, z, target);
