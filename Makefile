@@ -187,7 +187,7 @@ check: ## Unit and golden tests and a short run end to end: under 5 minutes
 	+@$(MAKE) $(JOBS) --no-print-directory tests
 	@tests/run.sh check $(OUT)
 
-test: test-build ## All tests, with the sanitizers too, and a minute of each fuzzer: under 20 minutes
+test: test-build ## All tests, with the sanitizers too, and a minute of each fuzzer: under 35 minutes
 	@tests/run.sh test $(OUT)
 
 test-long: test-build ## For hours: more of everything, and FUZZ_SECONDS (3600) of each fuzzer
