@@ -128,7 +128,7 @@ static void check_adamw(const GoldenCase *g)
                   .weight_decay = (float)golden_number(g, "hyper", "weight_decay"),
                   .decay = &all,
                   .n_decay = json_is_true(json_object_get(g->entry, "decayed"))};
-    m->state.clip_coef = 1;
+    m->state.clip_coef = m->state.grad_factor = 1;
     m->state.learning_rate = (float)golden_number(g, "hyper", "lr");
     m->state.bias_1 = (float)(1 - pow(beta1, t));
     m->state.bias_2 = (float)(1 - pow(beta2, t));
