@@ -4,12 +4,12 @@
 #
 #   tests/gpu_ledger.sh TALLY          TALLY: the binary, with softgpu/ beside it; without that it exits with 77, "skipped"
 set -u
-tally=$(realpath "$1") gpu=$(dirname "$(realpath "$1")")/softgpu text=$(realpath README.md)
-[ -e "$gpu/libcudart.so.13" ] || { echo 'SKIPPED: there is no software GPU here; it needs nvcc 13' && exit 77; }
+tally=$(realpath "$1") text=$(realpath README.md)
+. tests/softgpu_find.sh
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cd "$out" || exit 1
-export LD_LIBRARY_PATH=$gpu:$gpu/nvml OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1
+export LD_LIBRARY_PATH=$softgpu:$softgpu/nvml OMP_NUM_THREADS=1
 failed=0
 
 # train FLAG...: six steps of 16 tokens; what is printed is in said, and the log in run/log.jsonl.
@@ -79,7 +79,7 @@ for FAKE_NVML in fail=nvmlDeviceGetComputeRunningProcesses_v3 fail=nvmlDeviceGet
 done
 says '^Clocks, power and temperature of the GPU are not measured: NVML does not start: Driver Not Loaded$'
 says '^  context, and all of other programs '
-LD_LIBRARY_PATH=$gpu
+LD_LIBRARY_PATH=$softgpu
 train
 says '^Clocks, power and temperature of the GPU are not measured: .*libnvidia-ml'
 has watts null null null null

@@ -10,15 +10,12 @@
 #
 #   tests/gpu_step.sh TALLY          TALLY: the binary, with softgpu/ beside it; without that it exits with 77, "skipped"
 set -u
-tally=$(realpath "$1") gpu=$(dirname "$(realpath "$1")")/softgpu text=$(realpath README.md)
-if [ ! -e "$gpu/libcudart.so.13" ]; then
-    echo 'SKIPPED: there is no software GPU here; it needs nvcc 13'
-    exit 77
-fi
+tally=$(realpath "$1") text=$(realpath README.md)
+. tests/softgpu_find.sh
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cd "$out" || exit 1
-export LD_LIBRARY_PATH=$gpu OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1
 failed=0
 schedules=$([ -n "${LONG:-}" ] && echo 1000 || { [ -n "${QUICK:-}" ] && echo 4 || echo 30; })
 

@@ -7,11 +7,11 @@
 # an hour; otherwise every 40th. Exit code 1 when one went unnoticed.
 set -u
 build=$(realpath "$(dirname "$1")")
-[ -e "$build/softgpu/libcudart.so.13" ] || { echo "SKIPPED: there is no software GPU here; it needs nvcc 13"; exit 77; }
+. tests/softgpu_find.sh
 [ -z "${QUICK:-}" ] || { echo "SKIPPED: minutes; make test runs it"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-export LD_LIBRARY_PATH=$build/softgpu OMP_WAIT_POLICY=passive TALLY_TEST_DEVICE=cuda SOFTGPU_LOG=/dev/null
+export TALLY_TEST_DEVICE=cuda SOFTGPU_LOG=/dev/null
 
 # Programs with the test that they run, quick ones first.
 runs=('test_attention_types test_types' 'test_ops_update' 'test_ops' 'test_precision_ops' 'test_attention_types test_huge_scores'

@@ -158,7 +158,7 @@ done
 softgpu "$build/unit/test_ops" "test_ops, cuda, plain products" TALLY_TEST_DEVICE=cuda TALLY_GEMM=plain
 softgpu "$build/unit/test_profile" "test_profile, cuda" TALLY_TEST_DEVICE=cuda SOFTGPU_SMS=8
 for test in tests/*.sh; do
-    case $test in tests/run.sh | tests/device_find.sh) ;; *) script "$test" ;; esac
+    case $test in tests/run.sh | tests/*_find.sh) ;; *) script "$test" ;; esac
 done
 if [ "$level" != check ]; then
     sanitized=$build/sanitize-address-undefined

@@ -5,8 +5,7 @@
 #   tests/tune.sh TALLY          TALLY: the binary, with softgpu/ beside it; without that it exits with 77, "skipped"
 set -u
 tally=$(realpath "$1") text=$(realpath README.md)
-export LD_LIBRARY_PATH=${tally%/*}/softgpu OMP_WAIT_POLICY=passive
-[ -e "$LD_LIBRARY_PATH/libcudart.so.13" ] || { echo 'SKIPPED: there is no software GPU here; it needs nvcc 13'; exit 77; }
+. tests/softgpu_find.sh
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cd "$out" || exit 1
