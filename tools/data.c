@@ -23,8 +23,6 @@
 
 int data_finish(const char *command, Error *e)
 {
-    if (!e->set && (fflush(stdout) != 0 || ferror(stdout)))
-        error_set(e, "standard output: cannot write: %s", strerror(errno));
     if (!e->set)
         return 0;
     fprintf(stderr, "%s: %s\n", command, e->text);

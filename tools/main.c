@@ -1,10 +1,16 @@
 /* tally: the command line. `tally COMMAND ...` hands on to the command's own file. */
+#include "base/file.h"
 #include "tools/commands.h"
 #include "tools/data.h"
 #include "train/train.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -34,8 +40,33 @@ static void usage(FILE *out)
         fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].help);
 }
 
+/* What was printed and could not be written is a failure, whatever the command says. */
+static void output_check(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return;
+    fprintf(stderr, "tally: standard output: cannot write%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+    _exit(1);
+}
+
+/* A standard stream that the caller has closed leaves its number to the next file, which would get what is printed. A file that
+ * may not grow is an error with a name, not the end. */
+static void process_begin(void)
+{
+    int fd = 0;
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = open("/dev/null", O_RDWR);
+    if (fd >= 0)
+        close(fd);
+    signal(SIGXFSZ, SIG_IGN);
+    file_maps_guard();
+    atexit(output_check);
+}
+
 int main(int argc, char **argv)
 {
+    process_begin();
     if (argc < 2) {
         usage(stderr);
         return 2;
