@@ -224,15 +224,10 @@ static bool bench_run(Bench *b, Error *e)
     return ok;
 }
 
-int bench_main(int argc, char **argv)
+bool bench_command(int argc, char **argv, Error *e)
 {
-    if (argc > 1 && strcmp(argv[1], "amp") == 0)
-        return bench_amp_main(argc, argv);
     Bench b = {0};
-    Error e = {0};
-    bool ok = bench_settings(&b, argc, argv, &e) && bench_run(&b, &e);
+    bool ok = bench_settings(&b, argc, argv, e) && bench_run(&b, e);
     bench_close(&b);
-    if (!ok)
-        fprintf(stderr, "tally bench: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

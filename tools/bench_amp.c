@@ -15,6 +15,7 @@
  * "total_bytes", "loss", "skipped"}], "amdahl": [{"precision", "predicted", "measured", "gemm_alone", "gemm_free", "classes":
  * {class: times as fast}}]} */
 #include "tools/bench.h"
+#include "tools/commands.h"
 
 #include "model/ledger.h"
 
@@ -314,12 +315,10 @@ static bool amp_run(Amp *amp, int argc, char **argv, Error *e)
     return true;
 }
 
-int bench_amp_main(int argc, char **argv)
+bool bench_amp_command(int argc, char **argv, Error *e)
 {
     Amp amp = {0};
-    Error e = {0};
-    argv[1] = argv[0];
-    bool ok = amp_run(&amp, argc - 1, argv + 1, &e);
+    bool ok = amp_run(&amp, argc, argv, e);
     for (int i = 0; amp.run && i < PRECISIONS; i++) {
         bench_close(&amp.run[i].bench);
         free(amp.run[i].whole);
@@ -327,7 +326,5 @@ int bench_amp_main(int argc, char **argv)
             free(amp.run[i].part[k]);
     }
     free(amp.run);
-    if (!ok)
-        fprintf(stderr, "tally bench amp: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

@@ -1,5 +1,5 @@
 /* tally data: text -> token files. tally tokenize, tally detokenize: text <-> token ids, as filters. */
-#include "tools/data.h"
+#include "tools/commands.h"
 
 #include "base/args.h"
 #include "base/clock.h"
@@ -20,23 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-int data_finish(const char *command, Error *e)
-{
-    if (!e->set && (fflush(stdout) != 0 || ferror(stdout)))
-        error_set(e, "standard output: cannot write: %s", strerror(errno));
-    if (!e->set)
-        return 0;
-    fprintf(stderr, "%s: %s\n", command, e->text);
-    return e->usage ? 2 : 1;
-}
-
-void data_parse(const struct argp *argp, int argc, char **argv, void *input)
-{
-    argp_err_exit_status = 2;
-    args_dashes(argc, argv);
-    argp_parse(argp, argc, argv, 0, NULL, input);
-}
 
 /* ---- tally data prepare, tally data stories ---- */
 
@@ -246,7 +229,7 @@ static void prepare_run(Request *r, const char *what, Error *e)
     split_report(o, &f, SPLIT_VAL);
 }
 
-static int prepare_main(int argc, char **argv)
+bool data_prepare_command(int argc, char **argv, Error *e)
 {
     static const struct argp argp = {
         prepare_options,
@@ -259,19 +242,19 @@ static int prepare_main(int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    Error e = {0};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1}};
-    if ((r.files = memory_get(&e, (size_t)argc, sizeof *r.files, "the list of files"))) {
-        data_parse(&argp, argc, argv, &r);
-        r.prepare.source = source_files(r.files, r.count, r.prepare.separator, r.prepare.out, &e);
+    if ((r.files = memory_get(e, (size_t)argc, sizeof *r.files, "the list of files"))) {
+        args_dashes(argc, argv);
+        argp_parse(&argp, argc, argv, 0, NULL, &r);
+        r.prepare.source = source_files(r.files, r.count, r.prepare.separator, r.prepare.out, e);
         if (r.prepare.source)
-            prepare_run(&r, "text", &e);
+            prepare_run(&r, "text", e);
         source_close(r.prepare.source);
         free(r.files);
     }
-    if (!e.set)
+    if (!e->set)
         printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", r.prepare.out);
-    return data_finish(argv[0], &e);
+    return !e->set;
 }
 
 static void stories_print(const Request *r)
@@ -288,7 +271,7 @@ static void stories_print(const Request *r)
     fprintf(stderr, "%" PRId64 " bytes; these have %.6f nats per byte\n", told, nats / (double)told);
 }
 
-static int stories_main(int argc, char **argv)
+bool data_stories_command(int argc, char **argv, Error *e)
 {
     static const struct argp argp = {
         stories_options,
@@ -299,53 +282,22 @@ static int stories_main(int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    Error e = {0};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1, .separator = "\n"}, .bytes = 1e6, .seed = 1};
-    data_parse(&argp, argc, argv, &r);
+    args_dashes(argc, argv);
+    argp_parse(&argp, argc, argv, 0, NULL, &r);
     StoryMean mean = stories_expected();
     fprintf(r.prepare.out ? stdout : stderr, "grammar    %.6f nats per byte: %.4f nats a story of %.2f bytes, at most %d\n",
             mean.nats / (mean.bytes + 1), mean.nats, mean.bytes + 1, mean.longest + 1);
     if (!r.prepare.out) {
         stories_print(&r);
-        return data_finish(argv[0], &e);
+        return true;
     }
-    if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, &e)))
-        prepare_run(&r, "stories", &e);
+    if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, e)))
+        prepare_run(&r, "stories", e);
     source_close(r.prepare.source);
-    if (!e.set)
+    if (!e->set)
         printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
-    return data_finish(argv[0], &e);
-}
-
-/* ---- tally data ---- */
-
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *title, *help;
-} data_commands[] = {
-    {"prepare", prepare_main, "tally data prepare", "text to token files"},
-    {"stories", stories_main, "tally data stories", "a text of any length whose entropy is known"},
-    {"info", data_info_main, "tally data info", "what is in a folder of tokens"},
-};
-
-enum { DATA_COMMANDS = sizeof data_commands / sizeof *data_commands };
-
-int data_main(int argc, char **argv)
-{
-    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0);
-    for (int i = 0; argc > 1 && i < DATA_COMMANDS; i++)
-        if (strcmp(argv[1], data_commands[i].name) == 0) {
-            argv[1] = (char *)data_commands[i].title;
-            return data_commands[i].run(argc - 1, argv + 1);
-        }
-    FILE *out = help ? stdout : stderr;
-    if (argc > 1 && !help)
-        fprintf(out, "%s: \"%s\" is not known\n", argv[0], argv[1]);
-    fprintf(out, "usage: tally data COMMAND [OPTIONS]       (tally data COMMAND --help lists its options)\n\n");
-    for (int i = 0; i < DATA_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", data_commands[i].name, data_commands[i].help);
-    return help ? 0 : 2;
+    return !e->set;
 }
 
 /* ---- tally tokenize, tally detokenize ---- */
@@ -416,21 +368,22 @@ static void print_pieces(const Tokenizer *t, const Text *text, Error *e)
     }
 }
 
-static int filter_main(const struct argp *argp, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *))
+static bool filter_run(const struct argp *argp, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *),
+                       Error *e)
 {
     FilterOptions o = {0};
-    data_parse(argp, argc, argv, &o);
-    Error e = {0};
+    args_dashes(argc, argv);
+    argp_parse(argp, argc, argv, 0, NULL, &o);
     Text text = {0};
-    Tokenizer *t = tokenizer_load(o.tokenizer, &e);
-    if (t && (!o.allow_special || tokenizer_allow_special(t, &e)) && text_read(&text, &e))
-        print(t, &text, &e);
+    Tokenizer *t = tokenizer_load(o.tokenizer, e);
+    if (t && (!o.allow_special || tokenizer_allow_special(t, e)) && text_read(&text, e))
+        print(t, &text, e);
     text_free(&text);
     tokenizer_destroy(t);
-    return data_finish(argv[0], &e);
+    return !e->set;
 }
 
-int tokenize_main(int argc, char **argv)
+bool tokenize_command(int argc, char **argv, Error *e)
 {
     static const struct argp argp = {
         tokenizer_options,
@@ -440,10 +393,10 @@ int tokenize_main(int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    return filter_main(&argp, argc, argv, print_ids);
+    return filter_run(&argp, argc, argv, print_ids, e);
 }
 
-int detokenize_main(int argc, char **argv)
+bool detokenize_command(int argc, char **argv, Error *e)
 {
     static const struct argp argp = {
         tokenizer_options + 1,
@@ -453,5 +406,5 @@ int detokenize_main(int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    return filter_main(&argp, argc, argv, print_pieces);
+    return filter_run(&argp, argc, argv, print_pieces, e);
 }

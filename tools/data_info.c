@@ -1,6 +1,7 @@
 /* tally data info: what is in a folder of tokens. All of them are read, and each id is checked. */
-#include "tools/data.h"
+#include "tools/commands.h"
 
+#include "base/args.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "data/prepare.h"
@@ -171,7 +172,7 @@ static error_t info_option(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-int data_info_main(int argc, char **argv)
+bool data_info_command(int argc, char **argv, Error *e)
 {
     static const struct argp_option options[] = {
         {"json", 'j', NULL, 0, "The same as a JSON object", 0},
@@ -186,10 +187,10 @@ int data_info_main(int argc, char **argv)
                                      NULL,
                                      NULL,
                                      NULL};
-    Error e = {0};
     Info info = {0};
-    data_parse(&argp, argc, argv, &info);
-    if (info_read(&info, &e)) {
+    args_dashes(argc, argv);
+    argp_parse(&argp, argc, argv, 0, NULL, &info);
+    if (info_read(&info, e)) {
         if (info.json)
             info_print_json(&info);
         else
@@ -197,5 +198,5 @@ int data_info_main(int argc, char **argv)
     }
     tokenizer_destroy(info.tokenizer);
     free(info.seen);
-    return data_finish(argv[0], &e);
+    return !e->set;
 }

@@ -340,8 +340,9 @@ static error_t option_take(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-int doctor_main(int argc, char **argv)
+bool doctor_command(int argc, char **argv, Error *e)
 {
+    (void)e;
     static const struct argp_option options[] = {
         {"json", KEY_JSON, NULL, 0, "the checks as a JSON object", 0},
         {"root", KEY_ROOT, "DIR", 0, "look into DIR/dev, DIR/proc, DIR/sys, DIR/usr instead of the machine's, as tests do", 0},
@@ -355,9 +356,7 @@ int doctor_main(int argc, char **argv)
     };
     Doctor d = {.root = "", .checks = json_array()};
     args_dashes(argc, argv);
-    argp_err_exit_status = 2;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &d) != 0)
-        return 2;
+    argp_parse(&argp, argc, argv, 0, NULL, &d);
     hardware_check(&d);
     driver_check(&d);
     build_check(&d);
@@ -375,5 +374,5 @@ int doctor_main(int argc, char **argv)
         json_decref(all);
     }
     json_decref(d.checks);
-    return d.wrong > 0;
+    return d.wrong == 0;
 }

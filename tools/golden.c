@@ -446,7 +446,7 @@ static bool options_check(Options *o, Error *e)
     return precision_parse(o->precision, &o->policy, e);
 }
 
-int golden_main(int argc, char **argv)
+bool golden_command(int argc, char **argv, Error *e)
 {
     static const struct argp argp = {
         options,
@@ -460,20 +460,15 @@ int golden_main(int argc, char **argv)
         NULL,
         NULL};
     Options o = {.device = "cpu", .precision = "fp32"};
-    Error e = {0};
     Run r = {0};
-    argp_err_exit_status = 2;
     args_dashes(argc, argv);
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     r.out = o.out;
-    if (options_check(&o, &e) && case_run(&r, &o, &e) && r.report.failures)
-        error_set(&e, "%s: %s (%" PRId64 " in all)", o.dir, r.report.text, r.report.failures);
+    if (options_check(&o, e) && case_run(&r, &o, e) && r.report.failures)
+        error_set(e, "%s: %s (%" PRId64 " in all)", o.dir, r.report.text, r.report.failures);
     json_decref(r.steps);
     golden_set_free(&r.initial);
     golden_case_free(&r.g);
     model_free(&r.m);
-    fflush(stdout);
-    if (e.set)
-        fprintf(stderr, "%s: %s\n", argv[0], e.text);
-    return !e.set ? 0 : e.usage ? 2 : 1;
+    return !e->set;
 }

@@ -240,32 +240,28 @@ static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer,
     return ok;
 }
 
-int sample_main(int argc, char **argv)
+bool sample_command(int argc, char **argv, Error *e)
 {
     static const struct argp argp = {options, option_take, NULL, "Lets a trained GPT continue a text.", NULL, NULL, NULL};
-    Error e = {0};
     Model m;
     memset(&m, 0, sizeof m);
     SampleOptions o = {.dir = "out",
                        .device = "auto",
                        .prompt = "\n",
                        .samples = 1,
-                       .e = &e,
+                       .e = e,
                        .how = {.temperature = 0.8, .top_k = 200, .top_p = 1, .seed = 1337, .length = 500}};
     args_dashes(argc, argv);
-    argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     if (o.samples < 1)
-        error_usage(&e, "num-samples: needs to be 1 or more");
+        error_usage(e, "num-samples: needs to be 1 or more");
     char path[PATH_SIZE];
     Tokenizer *tokenizer = NULL;
     int64_t separator;
-    bool ok = !e.set && checkpoint_choose(o.dir, path, &e) && (tokenizer = tokenizer_open(path, &o, &separator, &e)) &&
-              (!o.allow_special || tokenizer_allow_special(tokenizer, &e)) && model_open(&m, path, &o, &e) &&
-              sample(&o, &m, tokenizer, separator, &e);
+    bool ok = !e->set && checkpoint_choose(o.dir, path, e) && (tokenizer = tokenizer_open(path, &o, &separator, e)) &&
+              (!o.allow_special || tokenizer_allow_special(tokenizer, e)) && model_open(&m, path, &o, e) &&
+              sample(&o, &m, tokenizer, separator, e);
     model_free(&m);
     tokenizer_destroy(tokenizer);
-    if (!ok)
-        fprintf(stderr, "tally sample: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

@@ -292,16 +292,13 @@ static bool train(Trainer *t, Error *e)
     return true;
 }
 
-int train_main(int argc, char **argv)
+bool train_command(int argc, char **argv, Error *e)
 {
-    Error e = {0};
     Trainer t;
     memset(&t, 0, sizeof t);
     signal(SIGINT, stop_ask);
     signal(SIGTERM, stop_ask);
-    bool ok = trainer_open(&t, argc, argv, &e) && train(&t, &e);
+    bool ok = trainer_open(&t, argc, argv, e) && train(&t, e);
     trainer_close(&t);
-    if (!ok)
-        fprintf(stderr, "tally train: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }
