@@ -1,5 +1,5 @@
 /* tally data prepare, tally tokenize, tally detokenize: run as commands in a child process. */
-#include "base/args.h"
+#include "base/options.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "data/prepare.h"
@@ -148,8 +148,8 @@ static void prepare_refuses(void **state)
     data_ends("prepare text --out x --val-fraction 1", "", 2, "",
               "tally data prepare: --val-fraction is 1; it must be at least 0 and less than 1");
     data_ends("prepare text --out x --val-fraction -0.1", "", 2, "", "--val-fraction is -0.1");
-    data_ends("prepare text --out x --val-fraction nan", "", 2, "", "--val-fraction is nan");
-    data_ends("prepare text --out x --val-fraction 1e", "", 2, "", "--val-fraction is \"1e\", which is not a number");
+    data_ends("prepare text --out x --val-fraction nan", "", 2, "", "val-fraction: 'nan' is not a number");
+    data_ends("prepare text --out x --val-fraction 1e", "", 2, "", "val-fraction: '1e' is not a number");
     data_ends("prepare text --out x --tokenizer words", "", 2, "", "no tokenizer is called \"words\"");
     data_ends("prepare text", "", 2, "", "tally data prepare: --out DIR is needed");
     data_ends("prepare --out x", "", 2, "", "needs at least one text");
@@ -159,10 +159,10 @@ static void prepare_refuses(void **state)
     data_ends("prepare absent --out x", "", 1, "", "tally data prepare: absent: cannot open");
     data_ends("prepare /dev/null --out x", "", 1, "", "tally data prepare: /dev/null: is a device");
     data_ends("prepare no*such --out x", "", 1, "", "no*such: no such file, and as a pattern it matches none");
-    data_ends("prepare text --out x --shard-tokens 1", "", 2, "", "--shard-tokens is \"1\"; a whole number of at least 2");
-    data_ends("prepare text --out x --shard-tokens 2147483648", "", 2, "", "a file's header can count 2147483647");
+    data_ends("prepare text --out x --shard-tokens 1", "", 2, "", "shard-tokens: '1' is not a whole number from 2");
+    data_ends("prepare text --out x --shard-tokens 2147483648", "", 2, "", "is not a whole number from 2 to 2147483647");
     data_ends("prepare text --out x --separator ab", "", 2, "", "--separator is 2 tokens of the char tokenizer; one is needed");
-    data_ends("prepare text --out x --threads no", "", 2, "", "--threads is \"no\"");
+    data_ends("prepare text --out x --threads no", "", 2, "", "threads: 'no' is not a whole number");
     data_ends("prepare - - --out x", "", 2, "", "standard input, -, can be read once only");
     data_ends("prepare fifo --out x", "", 1, "", "tally data prepare: fifo: is a FIFO");
     data_ends("prepare - --out x", "a", 1, "", "train.bin would hold 0 tokens, and at least 2 are needed");
@@ -281,7 +281,7 @@ static void tokenize_and_detokenize(void **state)
     filter_ends("tokenize --tokenizer ab", "axb", 3, 1, "", 0, "tally tokenize: character 'x' U+0078 at byte offset 1 is not");
     filter_ends("tokenize --tokenizer absent", "a", 1, 1, "", 0, "tally tokenize: absent: cannot open");
     filter_ends("tokenize ", "a", 1, 2, "", 0, "--tokenizer is needed");
-    filter_ends("tokenize --tokenizer byte more", "a", 1, 2, "", 0, "Too many arguments");
+    filter_ends("tokenize --tokenizer byte more", "a", 1, 2, "", 0, "'more' is not a flag");
     filter_ends("detokenize --tokenizer ab", "1\t2\n\r\v0 0002", 12, 0,
                 "b\xC3\xA9"
                 "a\xC3\xA9",

@@ -2,7 +2,6 @@
 #include "tools/commands.h"
 #include "train/train.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +54,6 @@ static int name_words(const char *name, int argc, char **argv)
 static int command_run(Command *run, int argc, char **argv)
 {
     Error e = {0};
-    argp_err_exit_status = 2;
     bool ok = run(argc, argv, &e);
     if (ok && (fflush(stdout) != 0 || ferror(stdout)))
         ok = error_set(&e, "standard output: cannot write: %s", strerror(errno));

@@ -9,14 +9,13 @@
  * number} Exit code: 0, or 1 when something is wrong. */
 #include "tools/commands.h"
 
-#include "base/args.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/options.h"
 #include "kernels/nvml.h"
 #include "model/fit.h"
 #include "model/ledger.h"
 
-#include <argp.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -324,39 +323,22 @@ static const char *choice_check(Doctor *d)
 
 /* ---- The command ----------------------------------------------------------------------------------------------------- */
 
-enum { KEY_JSON = 1000, KEY_ROOT };
-
-static error_t option_take(int key, char *arg, struct argp_state *state)
-{
-    Doctor *d = state->input;
-    if (key == ARGP_KEY_ARG)
-        argp_error(state, "'%s' is not a flag", arg);
-    if (key == KEY_JSON)
-        d->json = true;
-    else if (key == KEY_ROOT)
-        d->root = arg;
-    else
-        return ARGP_ERR_UNKNOWN;
-    return 0;
-}
+#define AT_TYPE Doctor
+static const OptionRow rows[] = {
+    OPTION(0, "json", OPTION_FLAG, json, 0, 0, NULL, "the checks as a JSON object"),
+    OPTION(0, "root", OPTION_WORD, root, 0, 0, "DIR",
+           "look into DIR/dev, DIR/proc, DIR/sys, DIR/usr instead of the machine's, as tests do"),
+};
 
 bool doctor_command(int argc, char **argv, Error *e)
 {
-    (void)e;
-    static const struct argp_option options[] = {
-        {"json", KEY_JSON, NULL, 0, "the checks as a JSON object", 0},
-        {"root", KEY_ROOT, "DIR", 0, "look into DIR/dev, DIR/proc, DIR/sys, DIR/usr instead of the machine's, as tests do", 0},
-        {0},
-    };
-    static const struct argp argp = {
-        .options = options,
-        .parser = option_take,
-        .doc = "`tally doctor` says what this machine has for training, what is wrong with it, and what to do. Exit code 1: "
-               "something is wrong.",
-    };
+    static const OptionTable options = {
+        rows, sizeof rows / sizeof *rows, NULL,
+        "`tally doctor` says what this machine has for training, what is wrong with it, and what to do. Exit code 1: "
+        "something is wrong."};
     Doctor d = {.root = "", .checks = json_array()};
-    args_dashes(argc, argv);
-    argp_parse(&argp, argc, argv, 0, NULL, &d);
+    if (!options_parse(&options, &d, argc, argv, e))
+        return false;
     hardware_check(&d);
     driver_check(&d);
     build_check(&d);

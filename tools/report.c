@@ -7,7 +7,7 @@
 #include "tools/plan.h"
 #include "tools/report.h"
 
-#include "base/args.h"
+#include "base/options.h"
 #include "base/json.h"
 #include "model/ledger.h"
 
