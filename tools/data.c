@@ -1,15 +1,12 @@
-/* tally data: text -> token files. tally tokenize, tally detokenize: text <-> token ids, as filters. */
+/* tally data prepare, tally data stories: text to token files. */
 #include "tools/commands.h"
 
 #include "base/clock.h"
 #include "base/options.h"
 #include "data/prepare.h"
 #include "data/stories.h"
-#include "data/text.h"
 #include "data/tokenfile.h"
-#include "data/tokenizer.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <omp.h>
 #include <signal.h>
@@ -17,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- tally data prepare, tally data stories ---- */
 
 /* What the command line asks for. */
 typedef struct Request {
@@ -208,94 +203,4 @@ bool data_stories_command(int argc, char **argv, Error *e)
     if (!e->set)
         printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
     return !e->set;
-}
-
-/* ---- tally tokenize, tally detokenize ---- */
-
-typedef struct FilterOptions {
-    const char *tokenizer;
-    bool allow_special;
-} FilterOptions;
-
-#undef AT_TYPE
-#define AT_TYPE FilterOptions
-/* Without the last, those of detokenize: in ids there is nothing to allow. */
-static const OptionRow filter_rows[] = {
-    OPTION('t', "tokenizer", OPTION_WORD, tokenizer, 0, 0, "WHICH",
-           "byte, gpt2:DIR, or the folder or meta.json that `tally data prepare` or training has written"),
-    OPTION('s', "allow-special", OPTION_FLAG, allow_special, 0, 0, NULL,
-           "Text such as <|endoftext|> is the special token of that name; default: it is text"),
-};
-
-static void print_ids(const Tokenizer *t, const Text *text, Error *e)
-{
-    int32_t *ids;
-    int64_t count;
-    if (!tokenizer_encode(t, text->bytes, text->size, &ids, &count, e))
-        return;
-    for (int64_t i = 0; i < count; i++)
-        printf(i ? " %d" : "%d", ids[i]);
-    printf("\n");
-    free(ids);
-}
-
-/* Prints the bytes of decimal ids. They are 31-bit numbers; what is too large for that is too large for any vocabulary. */
-static void print_pieces(const Tokenizer *t, const Text *text, Error *e)
-{
-    for (size_t at = 0; at < text->size;) {
-        size_t begin = at;
-        int64_t id = 0;
-        bool number = true;
-        for (; at < text->size && !isspace(text->bytes[at]); at++) {
-            number = number && isdigit(text->bytes[at]);
-            id = id > INT32_MAX ? id : 10 * id + text->bytes[at] - '0';
-        }
-        const char *word = (const char *)text->bytes + begin;
-        int width = at - begin < 20 ? (int)(at - begin) : 20;
-        size_t n = 0;
-        if (width == 0) {
-            at++;
-            continue;
-        }
-        const uint8_t *piece = number && id <= INT32_MAX ? tokenizer_piece(t, (int32_t)id, &n) : NULL;
-        if (!piece) {
-            error_set(e, "standard input, byte offset %zu: \"%.*s\" is not a token id; ids are decimal numbers, 0 .. %" PRId64,
-                      begin, width, word, tokenizer_vocab_size(t) - 1);
-            return;
-        }
-        fwrite(piece, 1, n, stdout);
-    }
-}
-
-static bool filter_run(const OptionTable *options, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *),
-                       Error *e)
-{
-    FilterOptions o = {0};
-    if (!options_parse(options, &o, argc, argv, e))
-        return false;
-    if (!o.tokenizer)
-        return error_usage(e, "--tokenizer is needed");
-    Text text = {0};
-    Tokenizer *t = tokenizer_load(o.tokenizer, e);
-    if (t && (!o.allow_special || tokenizer_allow_special(t, e)) && text_read(&text, e))
-        print(t, &text, e);
-    text_free(&text);
-    tokenizer_destroy(t);
-    return !e->set;
-}
-
-bool tokenize_command(int argc, char **argv, Error *e)
-{
-    static const OptionTable options = {
-        filter_rows, 2, "--tokenizer WHICH < TEXT > IDS",
-        "Reads text on standard input and prints its token ids as decimal numbers, separated by blanks."};
-    return filter_run(&options, argc, argv, print_ids, e);
-}
-
-bool detokenize_command(int argc, char **argv, Error *e)
-{
-    static const OptionTable options = {
-        filter_rows, 1, "--tokenizer WHICH < IDS > TEXT",
-        "Reads decimal token ids on standard input, separated by any white space, and prints the bytes they stand for."};
-    return filter_run(&options, argc, argv, print_pieces, e);
 }

@@ -17,7 +17,8 @@ typedef struct LogRow {
 typedef struct RunLog {
     json_t *configuration;
     LogRow *row;
-    long count, capacity;
+    long count;
+    size_t capacity;
     long skipped;    /* steps whose gradient was not finite              */
     long unreadable; /* lines that are no step, such as one that a crash has cut */
 } RunLog;
