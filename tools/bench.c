@@ -4,6 +4,7 @@
 #include "tools/commands.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "model/ledger.h"
 #include "train/peak.h"
 
@@ -173,10 +174,7 @@ static bool result_print_json(const Result *r, const Bench *b, Error *e)
                   1e3 * r->seconds[0], "ms_max", 1e3 * r->seconds[r->steps - 1], "tokens_per_s", r->tokens_per_s,
                   "gemm_peak_gflops", b->trainer.gemm_peak / 1e9, "copy_gb_per_s", r->copy / 1e9, "launch_us", 1e6 * r->launch,
                   "mfu", r->mfu, "planned_bytes", (json_int_t)plan_total_bytes(&m->plan), "ops", ops);
-    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-    printf("\n");
-    json_decref(object);
-    return ok || error_set(e, "the result cannot be written as JSON");
+    return json_print(object, e);
 }
 
 static void result_print(const Result *r, const Bench *b)

@@ -17,6 +17,7 @@
 #include "tools/bench.h"
 #include "tools/commands.h"
 
+#include "base/json.h"
 #include "model/ledger.h"
 
 #include <math.h>
@@ -292,10 +293,7 @@ static bool amp_print_json(const Amp *amp, Error *e)
                   "threads", (json_int_t)first->trainer.model.ctx.target.threads, "target", first->trainer.model.ctx.target.name);
     json_t *object = json_pack("{s:s, s:o, s:o, s:o}", "model", bench_model(first), "settings", settings, "precisions", runs,
                                "amdahl", amdahl);
-    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-    printf("\n");
-    json_decref(object);
-    return ok || error_set(e, "the result cannot be written as JSON");
+    return json_print(object, e);
 }
 
 static bool amp_run(Amp *amp, int argc, char **argv, Error *e)

@@ -35,6 +35,7 @@ typedef struct Doctor {
     int wrong;
     bool hardware; /* there is an NVIDIA GPU, on the PCI bus or for the driver */
     Nvml *nvml;    /* NULL: it cannot be asked              */
+    unsigned gpus; /* that the driver lists                 */
 } Doctor;
 
 /* A line. `advice` is what to do, or NULL. */
@@ -104,7 +105,6 @@ static void driver_check(Doctor *d)
 {
     char text[256], version[96] = "";
     int cuda = 0, build = cuda_version();
-    unsigned gpus = 0;
     bool module = line_of(d, "/proc/driver/nvidia/version", text)[0];
     Error why = {0};
     d->nvml = nvml_open(&why);
@@ -121,8 +121,8 @@ static void driver_check(Doctor *d)
             "the driver's module is loaded (%.120s), but %s", text, why.text);
         return;
     }
-    nvml_driver(d->nvml, version, &cuda, &gpus);
-    d->hardware |= gpus > 0;
+    nvml_driver(d->nvml, version, &cuda, &d->gpus);
+    d->hardware |= d->gpus > 0;
     if (cuda && build && cuda / 1000 < build / 1000)
         say(d, WRONG, "driver", "update the driver, or build tally with the CUDA that it can run",
             "%s can run CUDA up to %d.%d, and this build is made with %d.%d", version, cuda / 1000, cuda % 1000 / 10,
@@ -132,8 +132,8 @@ static void driver_check(Doctor *d)
             "%s can run CUDA %d.%d itself, and of the build's %d.%d all that is machine code: it does not translate its PTX",
             version, cuda / 1000, cuda % 1000 / 10, build / 1000, build % 1000 / 10);
     else
-        say(d, FINE, "driver", NULL, "%s, for CUDA up to %d.%d, with %u GPU%s", version, cuda / 1000, cuda % 1000 / 10, gpus,
-            gpus == 1 ? "" : "s");
+        say(d, FINE, "driver", NULL, "%s, for CUDA up to %d.%d, with %u GPU%s", version, cuda / 1000, cuda % 1000 / 10, d->gpus,
+            d->gpus == 1 ? "" : "s");
 }
 
 static void build_check(Doctor *d)
@@ -252,13 +252,8 @@ static void clocks_check(Doctor *d, const GpuReading *r, const char *name)
 
 static void gpus_check(Doctor *d)
 {
-    char version[96];
-    int cuda = 0;
-    unsigned gpus = 0;
     GpuReading r;
-    if (d->nvml)
-        nvml_driver(d->nvml, version, &cuda, &gpus);
-    for (unsigned i = 0; i < gpus; i++) {
+    for (unsigned i = 0; i < d->gpus; i++) {
         char name[32];
         snprintf(name, sizeof name, "GPU %u", i);
         if (!nvml_read(d->nvml, i, NULL, &r)) {
@@ -349,12 +344,7 @@ bool doctor_command(int argc, char **argv, Error *e)
     libraries_check(&d);
     const char *device = choice_check(&d);
     nvml_close(d.nvml);
-    if (d.json) {
-        json_t *all = json_pack("{s:O, s:s, s:i}", "checks", d.checks, "device", device, "wrong", d.wrong);
-        json_dumpf(all, stdout, JSON_INDENT(1));
-        printf("\n");
-        json_decref(all);
-    }
+    bool ok = !d.json || json_print(json_pack("{s:O, s:s, s:i}", "checks", d.checks, "device", device, "wrong", d.wrong), e);
     json_decref(d.checks);
-    return d.wrong == 0;
+    return ok && d.wrong == 0;
 }

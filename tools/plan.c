@@ -6,6 +6,7 @@
 #include "tools/commands.h"
 #include "tools/plan.h"
 
+#include "base/json.h"
 #include "model/ledger.h"
 #include "model/what_if.h"
 
@@ -101,10 +102,7 @@ static bool plan_print_json(const Trainer *t, const Card *card, const WhatIf *w,
         json_object_set_new(object, "card", card_json(t, card));
     if (w)
         json_object_set_new(object, "what_if", what_if_json(w, &t->model, &t->room));
-    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-    printf("\n");
-    json_decref(object);
-    return ok || error_set(e, "the plan cannot be written as JSON");
+    return json_print(object, e);
 }
 
 bool plan_command(int argc, char **argv, Error *e)
