@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -159,14 +160,9 @@ static bool sync_descriptor(int fd)
 /* The folder that holds `path`: "a/b/" and "a/b" -> "a", "b" -> ".", "/b" -> "/". */
 static void path_parent(char out[PATH_SIZE], const char *path)
 {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    while (n > 0 && path[n - 1] != '/')
-        n--;
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    snprintf(out, PATH_SIZE, "%.*s", n ? (int)n : 1, n ? path : ".");
+    char copy[PATH_SIZE];
+    snprintf(copy, sizeof copy, "%s", path);
+    strcpy(out, dirname(copy));
 }
 
 static bool sync_parent(const char *path, Error *e)

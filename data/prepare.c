@@ -85,7 +85,8 @@ static bool text_learn(Preparation *p, Error *e)
     if (o->separator && !tokenizer_learn(p->tokenizer, (const uint8_t *)o->separator, strlen(o->separator), e))
         return false;
     p->done = 0;
-    return tokenizer_learn_end(p->tokenizer, e) && o->source->rewind(o->source, e);
+    o->source->rewind(o->source);
+    return tokenizer_learn_end(p->tokenizer, e);
 }
 
 /* ---- Which split ----------------------------------------------------------------------------------------------------- */
@@ -103,14 +104,8 @@ static bool document_validates(const uint8_t *bytes, size_t n, double val_fracti
 
 static bool piece_add(Preparation *p, TextSpan span, int split, Error *e)
 {
-    if (p->pieces == p->piece_capacity) {
-        size_t capacity = 2 * p->pieces + 64;
-        Piece *grown = realloc(p->piece, capacity * sizeof *grown);
-        if (!grown)
-            return error_set(e, "out of host memory for %zu documents", capacity);
-        p->piece = grown;
-        p->piece_capacity = capacity;
-    }
+    if (!memory_grow(&p->piece, &p->piece_capacity, p->pieces + 1, sizeof *p->piece, "a list of documents", e))
+        return false;
     p->piece[p->pieces++] = (Piece){span, split, NULL, 0};
     return true;
 }

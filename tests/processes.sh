@@ -53,14 +53,15 @@ ends 0 '' train $tiny --data data --out-dir alone --eval-interval 7 --max-iters 
 "$tally" train $tiny --data data --out-dir busy --checkpoint-interval 1 --keep 1 --eval-interval 7 --max-iters "$steps" >busy.out 2>&1 &
 run=$!
 appears "busy/step-*[0-9]"
+kill -STOP $run # it may not be over before these are
+ends 1 "busy: process $run on " train --resume --out-dir busy --max-iters 99999999
+ends 1 "busy: process $run on " data prepare text --out busy
+kill -CONT $run
 for _ in $(seq 15); do
     kill -0 $run 2>/dev/null || break
     ends 0 '' sample --out-dir busy --max-new-tokens 1 --threads 1
     [ -s err ] && fail "a sample of a run in progress"
     ends 0 '' report busy
-    kill -0 $run 2>/dev/null || break
-    ends 1 "busy: process $run on " train --resume --out-dir busy --max-iters 99999999
-    ends 1 "busy: process $run on " data prepare text --out busy
 done
 wait $run || fail "a run that was looked at: $(cat busy.out)"
 [ "$(weights alone)" = "$(weights busy)" ] || fail "a run that was looked at ends otherwise"

@@ -27,14 +27,7 @@ static void row_add(RunLog *log, const json_t *line, Error *e)
     int64_t step = json_integer_value(json_object_get(line, "step"));
     double before = log->count ? log->row[log->count - 1].step : 0;
     bool fits = (double)step > before && step < INT64_C(1) << 50;
-    if (fits && log->count == log->capacity) {
-        log->capacity = log->capacity ? 2 * log->capacity : 1024;
-        LogRow *grown = realloc(log->row, (size_t)log->capacity * sizeof *grown);
-        if (!grown)
-            error_set(e, "out of memory for a log of %ld steps", log->count);
-        log->row = grown ? grown : log->row;
-    }
-    if (!fits || e->set) {
+    if (!fits || !memory_grow(&log->row, &log->capacity, (size_t)log->count + 1, sizeof *log->row, "the log", e)) {
         log->unreadable++;
         return;
     }

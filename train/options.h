@@ -7,11 +7,10 @@
 #define TALLY_TRAIN_OPTIONS_H
 
 #include "base/file.h"
+#include "base/options.h"
 #include "model/model.h"
 
 #include <jansson.h>
-
-typedef char OptionText[1024];
 
 typedef struct TrainOptions {
     OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
@@ -79,9 +78,5 @@ bool train_options_run(const TrainOptions *o, ModelRun *run, Error *e);
 
 /* The model that the options describe, on top of `base` (a preset, or the configuration of --init-from). */
 void train_options_model(const TrainOptions *o, ModelConfig *config);
-
-/* "4GiB", "512MiB", "1.5G", "20MB", "1000000": bytes, with K, M, G, T powers of 1024 with or without iB, and KB, MB, GB, TB
- * powers of 1000. */
-bool bytes_parse(const char *text, double *bytes);
 
 #endif

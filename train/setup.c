@@ -314,9 +314,9 @@ static bool scaler_resume(Trainer *t, Error *e)
     *earlier = train_options_default();
     bool ok = train_options_from_json(earlier, json_object_get(t->resumed, "settings"), t->checkpoint, e) &&
               scaler_open(&before, earlier, e);
-    if (ok && before.dynamic && t->scaler.dynamic) {
-        t->scaler.scale = (float)t->state.loss_scale;
-        t->scaler.good = (int32_t)t->state.scaler_good; /* below SCALER_INTERVAL: checkpoint.c */
+    if (ok && before.dynamic && t->step.scaler.dynamic) {
+        t->step.scaler.scale = (float)t->state.loss_scale;
+        t->step.scaler.good = (int32_t)t->state.scaler_good; /* below SCALER_INTERVAL: checkpoint.c */
     }
     free(earlier);
     return ok;
@@ -328,9 +328,9 @@ static bool state_open(Trainer *t, Error *e)
     const TrainOptions *o = &t->options;
     t->state = (TrainState){.data_tokens = t->tokens.count, .block_size = o->block_size, .best_loss = INFINITY, .best_iter = -1};
     t->saved_iter = -1;
-    if (!scaler_open(&t->scaler, o, e))
+    if (!scaler_open(&t->step.scaler, o, e))
         return false;
-    t->state.loss_scale = (double)t->scaler.scale;
+    t->state.loss_scale = (double)t->step.scaler.scale;
     if (!t->checkpoint[0])
         return !o->init_from[0] || same_tokenizer(t, o->init_from, e);
     if (!checkpoint_read_state(t->checkpoint, t->resumed, &t->state, e))
@@ -408,7 +408,7 @@ bool trainer_begin(Trainer *t, Error *e)
                              .lr = o->learning_rate,
                              .min_lr = o->min_lr,
                              .decay = o->decay_fraction};
-    t->step = (StepState){.seed = (uint64_t)o->seed, .adam_t = t->state.adam_t, .scaler = t->scaler};
+    t->step = (StepState){.seed = (uint64_t)o->seed, .adam_t = t->state.adam_t, .scaler = t->step.scaler};
     copy_in(&t->model.ctx, t->model.state, &t->step);
     t->given = t->state.iter;
     t->copier = t->model.ctx;
@@ -454,8 +454,8 @@ static void precision_print(const Trainer *t)
     PrecisionText text;
     printf("Precision: %s; GEMMs multiply %s%s, at %.1f GFLOP/s at most, measured", precision_text(text, p), dtype_name(gemm),
            widened ? " to which 16-bit operands are widened" : "", t->gemm_peak / 1e9);
-    if (t->scaler.scale != 1.0f)
-        printf("; loss scale %g%s", (double)t->scaler.scale, t->scaler.dynamic ? ", dynamic" : "");
+    if (t->step.scaler.scale != 1.0f)
+        printf("; loss scale %g%s", (double)t->step.scaler.scale, t->step.scaler.dynamic ? ", dynamic" : "");
     printf("\n");
 }
 

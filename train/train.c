@@ -166,6 +166,7 @@ static bool step_read(Trainer *t, Error *e)
         t->device->wait(&t->model.ctx, (int)(s->iter % 2));
     if (e->set)
         return false;
+    Scaler before = t->step.scaler;
     t->step = *f->state;
     t->batch = f->batch;
     bool skipped = t->step.nonfinite != 0;
@@ -175,11 +176,10 @@ static bool step_read(Trainer *t, Error *e)
     s->tokens += t->batch.counted;
     s->skips += skipped;
     s->skips_in_a_row =
-        skipped && !scaler_can_shrink(&t->scaler) ? s->skips_in_a_row + 1 : 0; /* else it is how the scale feels its way */
-    t->step_scale = t->scaler.scale;
-    t->scaler = t->step.scaler;
-    s->loss_scale = (double)t->scaler.scale;
-    s->scaler_good = t->scaler.good;
+        skipped && !scaler_can_shrink(&before) ? s->skips_in_a_row + 1 : 0; /* else it is how the scale feels its way */
+    t->step_scale = before.scale;
+    s->loss_scale = (double)t->step.scaler.scale;
+    s->scaler_good = t->step.scaler.good;
     return true;
 }
 
@@ -236,7 +236,7 @@ static LogStep step_describe(Trainer *t)
                     .seconds = seconds,
                     .wait_seconds = f->waited,
                     .tokens_per_s = tokens / seconds,
-                    .loss_scale = t->scaler.dynamic ? (double)t->step_scale : 0,
+                    .loss_scale = t->step.scaler.dynamic ? (double)t->step_scale : 0,
                     .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? &t->grad_stats : NULL,
                     .skipped = t->step.nonfinite != 0};
     double peak = t->gemm_peak;
@@ -304,15 +304,12 @@ static bool train(Trainer *t, Error *e)
     return true;
 }
 
-int train_main(int argc, char **argv)
+bool train_command(int argc, char **argv, Error *e)
 {
-    Error e = {0};
     Trainer t;
     memset(&t, 0, sizeof t);
     signals_catch();
-    bool ok = trainer_open(&t, argc, argv, &e) && train(&t, &e);
+    bool ok = trainer_open(&t, argc, argv, e) && train(&t, e);
     trainer_close(&t);
-    if (!ok)
-        fprintf(stderr, "tally train: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

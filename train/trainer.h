@@ -53,7 +53,7 @@ typedef struct Trainer {
     Room room;                   /* that the run has to fit into                     */
     Target card;                 /* the GPU that a plan is for; kind DEVICE_CPU: the run's own device */
     Setting fitted;              /* what --fit has chosen; batch_size 0: not asked   */
-    StepState step;              /* the host's copy, after the latest step that has been read */
+    StepState step;              /* the host's copy, after the latest step that has been read: with the next one's scaler */
     int64_t given;               /* steps given to the device: those that have been read, and up to two more, */
     StepFlight flight[2];        /* step i in flight[i % 2]; only a device that works behind the host's back has two at a time */
     Ctx copier;                  /* its queue for the next micro-batch */
@@ -64,7 +64,6 @@ typedef struct Trainer {
     double read_at;              /* clock when the latest step's results were read */
     Schedule schedule;
     TrainState state;
-    Scaler scaler;        /* of the next step */
     float step_scale;     /* the loss scale that the latest step had */
     GradStats grad_stats; /* with --grad-stats */
     int64_t saved_iter;   /* the iteration of the latest checkpoint; -1: there is none */
