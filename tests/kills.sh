@@ -54,10 +54,13 @@ done
 ls -A set | grep -q 'tmp\|unfinished' && fail "left behind: $(ls -A set)"
 
 # The run: killed in its setting up, one time in four, or in steps, saves, evaluations, and when checkpoints go.
-"$tally" train "$@" --out-dir killed --max-iters 1 >out 2>err || fail "the first step"
+"$tally" train "$@" --out-dir killed --max-iters 1000000 >out 2>err &
+until compgen -G 'killed/step-*[0-9]' >/dev/null; do kill -0 $! || fail "the first step"; done
+kill -KILL $!
+wait $! 2>/dev/null
 last=1 resumed=0
 for ((i = 0; i < kills; i++)); do
-    "$tally" train --resume --out-dir killed --max-iters 1000000 >out 2>err &
+    "$tally" train --resume --out-dir killed >out 2>err &
     if [ $((i % 4)) = 0 ]; then
         moment 500
     else
