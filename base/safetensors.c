@@ -15,11 +15,6 @@ static const struct {
     [SAFE_BOOL] = {"BOOL", 1}, [SAFE_F8_E4M3] = {"F8_E4M3", 1}, [SAFE_F8_E5M2] = {"F8_E5M2", 1},
 };
 
-size_t safetensors_dtype_size(SafeDtype t)
-{
-    return dtypes[t].size;
-}
-
 /* Bytes of a shape: false when a dimension is negative or the product overflows. */
 static bool shape_bytes(SafeDtype dtype, int ndim, const int64_t *shape, size_t *bytes)
 {

@@ -38,9 +38,6 @@ typedef enum SafeDtype {
     SAFE_DTYPE_COUNT
 } SafeDtype;
 
-/* Bytes of one element. */
-size_t safetensors_dtype_size(SafeDtype t);
-
 /* ---- Reading one file ---------------------------------------------------------------------------------------------- */
 
 typedef struct SafeTensor {

@@ -161,11 +161,6 @@ static bool config_check(const LoaderConfig *c, Error *e)
     return true;
 }
 
-static void *malloc_take(size_t bytes, const char *what, Error *e)
-{
-    return memory_get(e, bytes, 1, what);
-}
-
 static bool buffer_get(Buffer *b, const LoaderConfig *c, Error *e)
 {
     size_t elements = (size_t)(c->accumulate * c->batch_size * c->block_size);
@@ -187,8 +182,6 @@ Loader *loader_create(const TokenStream *stream, const LoaderConfig *config, Err
     l->stream = stream;
     l->config = *config;
     l->buffers = 2 + (uint64_t)config->kept;
-    if (!config->memory_take)
-        l->config.memory_take = malloc_take, l->config.memory_give = free;
     l->step_windows = config->accumulate * config->world * config->batch_size;
     bool good = window_order_init(&l->order, stream->count, config->block_size, config->seed, config->documents, e) ||
                 error_prefix(e, "%s", token_stream_name(stream));

@@ -18,7 +18,9 @@ static size_t tensor_visit(const SafeTensors *f, const SafeTensor *t, const uint
 {
     Error e = {0};
     const uint8_t *data = safetensors_data(f, t);
-    int64_t count = (int64_t)(t->bytes / safetensors_dtype_size(t->dtype));
+    int64_t count = 1;
+    for (int i = 0; i < t->ndim; i++)
+        count *= t->shape[i];
     require(safetensors_find(f, t->name) == t);
     require(data <= end && t->bytes <= (size_t)(end - data));
     void *copy = malloc(t->bytes + 1);
