@@ -59,7 +59,7 @@ static Class class_of(OpId op)
 typedef struct Run {
     Bench bench;
     const char *name;
-    double *whole, *part[CLASS_COUNT]; /* seconds of the steps timed as a whole, and of a class's ops in the others */
+    double *whole, *part[CLASS_COUNT]; /* seconds of the steps timed as a whole, and of a class's ops in the others; one block */
     double median, class_median[CLASS_COUNT];
     double loss; /* of the last step */
 } Run;
@@ -123,11 +123,12 @@ static bool amp_fits(const Amp *amp, Error *e)
 
 static bool run_begin(const Amp *amp, Run *r, Error *e)
 {
-    bool ok = trainer_begin(&r->bench.trainer, e) &&
-              (r->whole = memory_get(e, (size_t)amp->steps, sizeof *r->whole, "step times")) != NULL;
-    for (int i = 0; ok && i < CLASS_COUNT; i++)
-        ok = (r->part[i] = memory_get(e, (size_t)amp->steps, sizeof **r->part, "step times")) != NULL;
-    return ok;
+    if (!trainer_begin(&r->bench.trainer, e) ||
+        !(r->whole = memory_get(e, (size_t)amp->steps, (1 + CLASS_COUNT) * sizeof *r->whole, "step times")))
+        return false;
+    for (int i = 0; i < CLASS_COUNT; i++)
+        r->part[i] = r->whole + (1 + i) * amp->steps;
+    return true;
 }
 
 /* The step of round i, counted from 0. */
@@ -321,8 +322,6 @@ bool bench_amp_command(int argc, char **argv, Error *e)
     for (int i = 0; amp.run && i < PRECISIONS; i++) {
         bench_close(&amp.run[i].bench);
         free(amp.run[i].whole);
-        for (int k = 0; k < CLASS_COUNT; k++)
-            free(amp.run[i].part[k]);
     }
     free(amp.run);
     return ok;
