@@ -153,7 +153,7 @@ static int32_t *ids_read(const GoldenCase *g, const SafeTensors *f, const char *
     }
     int32_t *ids = memory_get(e, t->bytes / sizeof *ids, sizeof *ids, name);
     if (ids)
-        memcpy(ids, safetensors_data(f, t), t->bytes);
+        memcpy(ids, t->data, t->bytes);
     return ids;
 }
 
