@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON_FILE_LIMIT = 64 << 20 };
-
 json_t *json_parse(const char *bytes, size_t n, const char *name, Error *e)
 {
     json_error_t cause;

@@ -18,7 +18,9 @@
  * back with json_decref), or NULL after recording "NAME:LINE:COLUMN: ...". */
 json_t *json_parse(const char *bytes, size_t n, const char *name, Error *e);
 
-/* The same for a file of at most 64 MiB. */
+enum { JSON_FILE_LIMIT = 64 << 20 }; /* bytes */
+
+/* The same for a file of at most JSON_FILE_LIMIT. */
 json_t *json_read(const char *path, Error *e);
 
 /* Writes an object, keys in the order of insertion, two spaces of indent, a final newline; durably and whole

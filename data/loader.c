@@ -92,6 +92,7 @@ static bool loader_start(Loader *l, Error *e)
     l->stop = l->buffer[0].full = l->buffer[1].full = l->buffer[2].full = false;
     l->taken = 0;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* file_maps_guard */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int cause = pthread_create(&l->thread, NULL, loader_thread, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -22,7 +22,7 @@ bool bench_settings(Bench *b, int argc, char **argv, Error *e)
     strcpy(o->model, "gpt2");
     o->batch_size = 4;
     o->max_iters = 5;
-    return trainer_settings(&b->trainer, argc, argv, e);
+    return trainer_settings(&b->trainer, NULL, argc, argv, e);
 }
 
 static bool tokens_make(Bench *b, Error *e)

@@ -2,7 +2,6 @@
 #include "tools/commands.h"
 #include "train/train.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,8 +54,6 @@ static int command_run(Command *run, int argc, char **argv)
 {
     Error e = {0};
     bool ok = run(argc, argv, &e);
-    if (ok && (fflush(stdout) != 0 || ferror(stdout)))
-        ok = error_set(&e, "standard output: cannot write: %s", strerror(errno));
     if (e.set)
         fprintf(stderr, "%s: %s\n", argv[0], e.text);
     return ok ? 0 : e.usage ? 2 : 1;

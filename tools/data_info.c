@@ -99,7 +99,7 @@ static bool info_read(Info *info, Error *e)
     info->facts.separator = -1;
     if (!path_join(meta, *info->where.word, "meta.json", e))
         return false;
-    if (file_exists(meta) && (!data_facts_read(meta, &info->facts, e) || !(info->tokenizer = tokenizer_load(meta, e))))
+    if (file_exists(meta) && !(info->tokenizer = data_meta_read(meta, &info->facts, NULL, e)))
         return false;
     if (!info->vocab_size)
         info->vocab_size = info->tokenizer ? tokenizer_vocab_size(info->tokenizer) : GPT2_VOCAB;

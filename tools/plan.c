@@ -112,7 +112,7 @@ bool plan_command(int argc, char **argv, Error *e)
     const Card *card;
     memset(&t, 0, sizeof t);
     t.options = train_options_default();
-    bool ok = trainer_settings(&t, argc, argv, e) && plan_room(&t, &card, e) && trainer_plan(&t, e);
+    bool ok = trainer_settings(&t, NULL, argc, argv, e) && plan_room(&t, &card, e) && trainer_plan(&t, e);
     if (ok && t.options.what_if)
         what_if_make(w = &table, &t.model, t.options.gradient_accumulation_steps, &t.room);
     if (ok && t.options.json)

@@ -87,7 +87,7 @@ static bool levels_plan(Report *r, const ModelConfig *config, const ModelRun *ru
 static bool plan_gather(Report *r, Trainer *t, int argc, char **argv, Error *e)
 {
     const Card *card;
-    if (!trainer_settings(t, argc, argv, e) || !plan_room(t, &card, e) || !trainer_plan(t, e))
+    if (!trainer_settings(t, NULL, argc, argv, e) || !plan_room(t, &card, e) || !trainer_plan(t, e))
         return false;
     if (t->options.json || t->options.what_if)
         return error_usage(e, "json and what_if are for tally plan; a report has its data in it, and all recompute levels");

@@ -88,10 +88,9 @@ static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, int64
         error_usage(e, "%s has no meta.json, so text cannot be made into tokens; say --tokenizer", path);
         return NULL;
     }
-    if (!data_facts_read(meta, &facts, e))
-        return NULL;
+    Tokenizer *tokenizer = data_meta_read(meta, &facts, NULL, e);
     *separator = facts.separator;
-    return tokenizer_load(meta, e);
+    return tokenizer;
 }
 
 /* ---- Printing ------------------------------------------------------------------------------------------------------- */
@@ -160,6 +159,15 @@ static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer,
     return ok;
 }
 
+/* The checkpoint and all that is read of it. */
+static bool checkpoint_open(Model *m, Tokenizer **tokenizer, int64_t *separator, char path[PATH_SIZE], const SampleOptions *o,
+                            Error *e)
+{
+    strcpy(path, ".");
+    return checkpoint_choose(o->dir, path, e) && (*tokenizer = tokenizer_open(path, o, separator, e)) &&
+           (!o->allow_special || tokenizer_allow_special(*tokenizer, e)) && model_open(m, path, o, e);
+}
+
 bool sample_command(int argc, char **argv, Error *e)
 {
     static const OptionTable options = {rows, sizeof rows / sizeof *rows, NULL, "Lets a trained GPT continue a text."};
@@ -173,10 +181,17 @@ bool sample_command(int argc, char **argv, Error *e)
     char path[PATH_SIZE];
     Tokenizer *tokenizer = NULL;
     int64_t separator;
-    bool ok = options_parse(&options, &o, argc, argv, e) && checkpoint_choose(o.dir, path, e) &&
-              (tokenizer = tokenizer_open(path, &o, &separator, e)) &&
-              (!o.allow_special || tokenizer_allow_special(tokenizer, e)) && model_open(&m, path, &o, e) &&
-              sample(&o, &m, tokenizer, separator, e);
+    if (!options_parse(&options, &o, argc, argv, e))
+        return false;
+    bool ok = checkpoint_open(&m, &tokenizer, &separator, path, &o, e);
+    while (!ok && strcmp(path, o.dir) != 0 && !file_exists(path)) { /* a run has removed it: now it has a newer one */
+        model_free(&m);
+        tokenizer_destroy(tokenizer);
+        tokenizer = NULL;
+        *e = (Error){0};
+        ok = checkpoint_open(&m, &tokenizer, &separator, path, &o, e);
+    }
+    ok = ok && sample(&o, &m, tokenizer, separator, e);
     model_free(&m);
     tokenizer_destroy(tokenizer);
     return ok;

@@ -238,20 +238,22 @@ static bool config_read(TrainOptions *o, Error *e)
     return ok;
 }
 
-static bool checkpoint_read(TrainOptions *o, char path[PATH_SIZE], json_t **trainer, Error *e)
+static bool checkpoint_read(TrainOptions *o, int *lock, char path[PATH_SIZE], json_t **trainer, Error *e)
 {
     json_t *settings = NULL;
-    return checkpoint_find(o->out_dir, path, trainer, e) && json_get_object(*trainer, "settings", &settings, true, e) &&
+    return (!lock || !file_exists(o->out_dir) || dir_lock(o->out_dir, lock, e)) &&
+           checkpoint_find(o->out_dir, path, trainer, e) && json_get_object(*trainer, "settings", &settings, true, e) &&
            train_options_from_json(o, settings, path, e);
 }
 
-bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint[PATH_SIZE], json_t **trainer, Error *e)
+bool train_options_parse(TrainOptions *o, int argc, char **argv, int *lock, char checkpoint[PATH_SIZE], json_t **trainer,
+                         Error *e)
 {
     checkpoint[0] = 0;
     *trainer = NULL;
     /* The file is read twice: it may say which run to resume, whose settings come before the file's own. */
     return places_parse(o, argc, argv, e) && config_read(o, e) && places_parse(o, argc, argv, e) &&
-           (!o->resume || checkpoint_read(o, checkpoint, trainer, e)) && config_read(o, e) &&
+           (!o->resume || checkpoint_read(o, lock, checkpoint, trainer, e)) && config_read(o, e) &&
            options_parse(&options, o, argc, argv, e);
 }
 

@@ -11,13 +11,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Set by SIGINT and SIGTERM: the step in progress is finished, the run saved. A second signal ends the process at once. */
+/* Set by SIGINT, SIGTERM and SIGHUP: the step in progress is finished, the run saved. A second SIGINT or SIGTERM ends the process
+ * at once; of a terminal that goes away several SIGHUPs may come. */
 static volatile sig_atomic_t stop_asked;
 
 static void stop_ask(int signal_number)
 {
     stop_asked = 1;
-    signal(signal_number, SIG_DFL);
+    if (signal_number != SIGHUP)
+        signal(signal_number, SIG_DFL);
+}
+
+/* A run outlives who reads its lines (a pipe) and, when asked to (nohup), its terminal. */
+static void signals_catch(void)
+{
+    signal(SIGINT, stop_ask);
+    signal(SIGTERM, stop_ask);
+    if (signal(SIGHUP, stop_ask) == SIG_IGN)
+        signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* ---- A step, given to the device ------------------------------------------------------------------------------------ */
@@ -179,7 +191,7 @@ bool trainer_step(Trainer *t, Error *e)
 static bool save(Trainer *t, Error *e)
 {
     t->saved_iter = t->state.iter;
-    return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta, t->options.keep, e);
+    return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta_text, t->options.keep, e);
 }
 
 /* After step state->iter: evaluation, log, sample, checkpoint. */
@@ -296,8 +308,7 @@ bool train_command(int argc, char **argv, Error *e)
 {
     Trainer t;
     memset(&t, 0, sizeof t);
-    signal(SIGINT, stop_ask);
-    signal(SIGTERM, stop_ask);
+    signals_catch();
     bool ok = trainer_open(&t, argc, argv, e) && train(&t, e);
     trainer_close(&t);
     return ok;
