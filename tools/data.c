@@ -24,43 +24,33 @@ typedef struct Request {
 } Request;
 
 #define AT_TYPE Request
-#define TOKENIZER_ROW                                                                                                            \
-    OPTION('t', "tokenizer", OPTION_WORD, prepare.tokenizer, 0, 0, "KIND",                                                       \
-           "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "       \
-           "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR")
-#define SHARD_ROW                                                                                                                \
-    OPTION(0, "shard-tokens", OPTION_INT, prepare.shard_tokens, 2, TOKEN_FILE_MAX_TOKENS, "N",                                   \
-           "Files of so many tokens, train_000000.bin and on, instead of one")
-#define THREADS_ROW                                                                                                              \
-    OPTION(0, "threads", OPTION_INT, threads, 1, 4096, "N", "Threads that encode; default: one per core. The result is the same")
-#define FRACTION_ROW(help) OPTION('f', "val-fraction", OPTION_NUMBER, prepare.val_fraction, -1e9, 1e9, "FRACTION", help)
-
-static const OptionRow prepare_rows[] = {
+static const OptionRow rows[] = {
+    /* of data prepare */
     OPTION(0, NULL, OPTION_ARGUMENTS, texts, 1, INT32_MAX, "TEXT",
            "needs at least one text: a file, a folder, a pattern, or - for standard input"),
-    TOKENIZER_ROW,
     OPTION('s', "allow-special", OPTION_FLAG, prepare.allow_special, 0, 0, NULL,
            "Text such as <|endoftext|> is the special token of that name; default: it is text"),
-    OPTION('o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR", "Where to write; made when it doesn't exist"),
     OPTION(0, "separator", OPTION_WORD, prepare.separator, 0, 0, "TEXT",
            "What ends a document, besides the end of a file: \\n for a document a line. It has to be one token, which will stand "
            "between documents. A document validates or trains by a hash of its own text, so that adding files moves none"),
-    FRACTION_ROW("How much is kept for validation: the last characters of the text, or, with --separator, so many of the "
-                 "documents (default 0.1; 0: nothing)"),
-    SHARD_ROW,
-    THREADS_ROW,
-};
-
-static const OptionRow stories_rows[] = {
+    /* of both */
+    OPTION('t', "tokenizer", OPTION_WORD, prepare.tokenizer, 0, 0, "KIND",
+           "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "
+           "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR"),
+    OPTION(
+        'o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR",
+        "Where to write, ready to train on; made when it doesn't exist. Stories without it: to standard output, a story a line"),
+    OPTION('f', "val-fraction", OPTION_NUMBER, prepare.val_fraction, -1e9, 1e9, "FRACTION",
+           "How much is kept for validation: the last characters of the text, or so many of the documents or stories (default "
+           "0.1; 0: nothing)"),
+    OPTION(0, "shard-tokens", OPTION_INT, prepare.shard_tokens, 2, TOKEN_FILE_MAX_TOKENS, "N",
+           "Files of so many tokens, train_000000.bin and on, instead of one"),
+    OPTION(0, "threads", OPTION_INT, threads, 1, 4096, "N", "Threads that encode; default: one per core. The result is the same"),
+    /* of data stories */
     OPTION(0, "bytes", OPTION_BYTES, bytes, 1, 1e15, "SIZE", "How much, at least, e.g. 20MB (default 1MB)"),
     OPTION(0, "seed", OPTION_INT, seed, 0, 0x1p63, "N", "Which stories (default 1)"),
-    OPTION('o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR",
-           "Write tokens there, ready to train on; default: the text to standard output, a story a line"),
-    FRACTION_ROW("How many of the stories are kept for validation (default 0.1)"),
-    TOKENIZER_ROW,
-    SHARD_ROW,
-    THREADS_ROW,
 };
+enum { PREPARE_ONLY = 3, STORIES_ONLY = 2, ROWS = sizeof rows / sizeof *rows };
 
 /* In place: \n and \t, as a shell passes them on. */
 static void unescape(char *text)
@@ -102,18 +92,15 @@ static bool progress_print(void *user, const char *pass, int64_t done, int64_t a
 
 static void split_report(const PrepareOptions *o, const DataFacts *f, int split)
 {
-    const char *name = split == SPLIT_TRAIN ? "train" : "val";
     double all = (double)(f->tokens[SPLIT_TRAIN] + f->tokens[SPLIT_VAL]);
     if (!f->tokens[split]) {
-        printf("%s.bin    not written: %s\n", name,
+        printf("%s.bin    not written: %s\n", split_name[split],
                o->val_fraction > 0 ? "no document fell to it" : "--val-fraction leaves nothing to validate on");
         return;
     }
-    printf("%-9s  %" PRId64 " tokens, %.1f %%",
-           o->shard_tokens        ? name
-           : split == SPLIT_TRAIN ? "train.bin"
-                                  : "val.bin",
-           f->tokens[split], 100 * (double)f->tokens[split] / all);
+    char name[16];
+    snprintf(name, sizeof name, "%s%s", split_name[split], o->shard_tokens ? "" : ".bin");
+    printf("%-9s  %" PRId64 " tokens, %.1f %%", name, f->tokens[split], 100 * (double)f->tokens[split] / all);
     if (o->shard_tokens)
         printf(" in %" PRId64 " files", (f->tokens[split] - 1) / o->shard_tokens + 1);
     if (f->documents[split])
@@ -123,7 +110,10 @@ static void split_report(const PrepareOptions *o, const DataFacts *f, int split)
     printf("\n");
 }
 
-static void prepare_run(Request *r, const char *what, Error *e)
+/* Prepares what comes from the source (NULL: an error is recorded), and gives the source back. `flags`: with which to train on
+ * it.
+ */
+static bool prepare_run(Request *r, TextSource *source, const char *what, const char *flags, Error *e)
 {
     PrepareOptions *o = &r->prepare;
     DataFacts f;
@@ -132,20 +122,25 @@ static void prepare_run(Request *r, const char *what, Error *e)
         omp_set_num_threads((int)r->threads);
     signal(SIGINT, stop_ask);
     signal(SIGTERM, stop_ask);
+    o->source = source;
     o->progress = progress_print;
     o->user = &progress;
-    if (!data_prepare(o, &f, e))
-        return;
+    bool ok = source && data_prepare(o, &f, e);
+    source_close(source);
+    if (!ok)
+        return false;
     printf("%-9s  %" PRId64 " bytes\n", what, f.text_bytes);
     printf("meta.json  tokenizer %s, vocabulary of %" PRId64 "\n", o->tokenizer, f.vocab_size);
     split_report(o, &f, SPLIT_TRAIN);
     split_report(o, &f, SPLIT_VAL);
+    printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT%s\n", o->out, flags);
+    return true;
 }
 
 bool data_prepare_command(int argc, char **argv, Error *e)
 {
     static const OptionTable options = {
-        prepare_rows, sizeof prepare_rows / sizeof *prepare_rows, "TEXT... --out DIR",
+        rows, ROWS - STORIES_ONLY, "TEXT... --out DIR",
         "Turns text into what `tally train --data DIR` reads: train.bin, val.bin and meta.json (the tokenizer and the counts). "
         "Texts are files, folders with all that is in them, patterns, or - for standard input; they may be larger than memory.\v"
         "Without --separator the texts are one, of which the end validates; with it they are documents."};
@@ -159,12 +154,8 @@ bool data_prepare_command(int argc, char **argv, Error *e)
         return error_usage(e, "--separator is empty");
     if (o->separator)
         unescape((char *)o->separator);
-    if ((o->source = source_files(r.texts.word, (int)r.texts.count, o->separator, o->out, e)))
-        prepare_run(&r, "text", e);
-    source_close(o->source);
-    if (!e->set)
-        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", o->out);
-    return !e->set;
+    TextSource *source = source_files(r.texts.word, (int)r.texts.count, o->separator, o->out, e);
+    return prepare_run(&r, source, "text", "", e);
 }
 
 static void stories_print(const Request *r)
@@ -184,7 +175,7 @@ static void stories_print(const Request *r)
 bool data_stories_command(int argc, char **argv, Error *e)
 {
     static const OptionTable options = {
-        stories_rows, sizeof stories_rows / sizeof *stories_rows, NULL,
+        rows + PREPARE_ONLY, ROWS - PREPARE_ONLY, NULL,
         "Tells short stories out of a probabilistic grammar, in which names, things and consequences agree. A story has one "
         "derivation, so its probability is known, and with it the loss that no model can go below."};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1, .separator = "\n"}, .bytes = 1e6, .seed = 1};
@@ -197,10 +188,6 @@ bool data_stories_command(int argc, char **argv, Error *e)
         stories_print(&r);
         return true;
     }
-    if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, e)))
-        prepare_run(&r, "stories", e);
-    source_close(r.prepare.source);
-    if (!e->set)
-        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
-    return !e->set;
+    TextSource *source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, e);
+    return prepare_run(&r, source, "stories", " --whole-documents --block-size 256", e);
 }
