@@ -142,7 +142,7 @@ run=$!
 appears "hung/step-*[0-9]"
 kill -HUP $run
 kill -HUP $run
-wait $run && grep -q 'Stopped after step' out || fail "a run whose terminal is gone should save and end"
+wait $run && grep -q 'Stopped after step' out && grep -q 'a second signal ends at once' err || fail "a run whose terminal is gone should save and end"
 (trap '' HUP && exec "$tally" train $tiny --data data --out-dir nohup --checkpoint-interval 1 --eval-interval 7 --max-iters "$steps") >out 2>err &
 run=$!
 appears "nohup/step-*[0-9]"

@@ -6,10 +6,12 @@
 #include "base/clock.h"
 #include "model/ledger.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Set by SIGINT, SIGTERM and SIGHUP: the step in progress is finished, the run saved. A second SIGINT or SIGTERM ends the process
  * at once; of a terminal that goes away several SIGHUPs may come. */
@@ -17,6 +19,10 @@ static volatile sig_atomic_t stop_asked;
 
 static void stop_ask(int signal_number)
 {
+    static const char said[] = "Saving after this step; a second signal ends at once.\n"; /* a step may take minutes */
+    int cause = errno;
+    if (!stop_asked && write(STDERR_FILENO, said, sizeof said - 1) < 0)
+        errno = cause; /* of what the signal came upon */
     stop_asked = 1;
     if (signal_number != SIGHUP)
         signal(signal_number, SIG_DFL);
