@@ -267,6 +267,7 @@ static void test_resume_refuses(void **state)
     ends(2, "n_layer: the checkpoint's model has 2", "train --resume --out-dir kept --n-layer 3");
     ends(2, "n_embd: the checkpoint's model has 32", "train --resume --out-dir kept --n-embd 64");
     ends(2, "bias: the checkpoint's model has 1", "train --resume --out-dir kept --no-bias");
+    ends(2, "model: is gpt2, and was nano in kept/step-3", "train --resume --out-dir kept --model gpt2");
     FILE *more = fopen("text", "a");
     fputs("we see\n", more);
     fclose(more);

@@ -48,6 +48,9 @@ static bool config_choose(Trainer *t, ModelConfig *config, Error *e)
 {
     TrainOptions *o = &t->options;
     const char *from = t->checkpoint[0] ? t->checkpoint : o->init_from;
+    const char *before = json_string_value(json_object_get(json_object_get(t->resumed, "settings"), "model"));
+    if (before && strcmp(before, o->model) != 0)
+        return error_usage(e, "model: is %s, and was %s in %s; a resumed run keeps its model", o->model, before, t->checkpoint);
     bool ok = from[0] ? model_config_load(from, config, e) : model_config_preset(o->model, config, e);
     if (!ok)
         return false;
