@@ -337,8 +337,8 @@ const Device *device_open(const char *name, int threads, Target *target, Error *
 const Device *dry_device(void);
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------------
- * Bytes of ctx->workspace that an op needs on a target. Called by the dry device for the plan and by the launcher, which
- * refuses a workspace that is smaller. */
+ * Bytes of ctx->workspace that an op needs on a target (kernels/workspace.c). Called by the dry device for the plan and by the
+ * launcher, which refuses a workspace that is smaller. */
 typedef struct GemmTypes {
     DType act, param, grad; /* of the activations, the weight, and the weight's gradient */
 } GemmTypes;
@@ -349,9 +349,15 @@ size_t linear_workspace(int64_t N, int64_t I, int64_t O, GemmTypes types,
 size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t); /* partial column sums               */
 size_t attention_workspace(AttentionShape s, const Target *t);
 size_t attention_backward_workspace(AttentionShape s, const Target *t);
-size_t attention_cached_workspace(AttentionShape s, int64_t P, const Target *t);
+size_t attention_cached_workspace(AttentionShape s, const Target *t);
 /* The largest of logits, dx and dwte of N rows in chunks of R, the shorter last chunk included. */
 size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, GemmTypes types, const Target *t);
-size_t grad_norm_workspace(int64_t n, const Target *t);
+size_t grad_norm_workspace(int64_t n);
+
+/* Elements that a partial sum of grad_norm covers: fixed, so that the sum depends neither on threads nor on multiprocessors. */
+enum { GRAD_NORM_PIECE = 65536 };
+
+/* For a launcher: is the workspace at least `need` bytes? Records an error when the plan gave less. */
+bool workspace_check(Ctx *c, OpId op, size_t need);
 
 #endif

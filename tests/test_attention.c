@@ -418,7 +418,7 @@ static void check_cached(AttentionShape s, const char *isa, int threads)
         AttentionShape part = {s.B, n, s.NH, s.NKV, s.hd};
         for (int64_t b = 0; b < s.B; b++)
             memcpy(in + b * n * w, c.qkv + (b * s.T + first) * w, (size_t)(n * w) * sizeof(float));
-        ctx.workspace_bytes = attention_cached_workspace(part, P, &ctx.target);
+        ctx.workspace_bytes = attention_cached_workspace(part, &ctx.target);
         ctx.workspace = get(ctx.workspace_bytes, 1);
         ctx.device->attention_cached(&ctx, part, tensor(out, s.B * n, C), (Tensor){cache, DTYPE_F32, 3, {s.B, P, kv}},
                                      tensor(in, s.B * n, w), first);

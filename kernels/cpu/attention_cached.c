@@ -53,7 +53,7 @@ void CPU(attention_cached)(Ctx *c, AttentionShape s, Tensor att, Tensor cache, T
 {
     int64_t P = cache.shape[1], kv = s.NKV * s.hd, width = (s.NH + 2 * s.NKV) * s.hd, queries = s.B * s.NH * s.T;
     int64_t stride = partial_width(s.hd);
-    if (!workspace_check(c, OP_attention_cached, attention_cached_workspace(s, P, &c->target)))
+    if (!workspace_check(c, OP_attention_cached, attention_cached_workspace(s, &c->target)))
         return;
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t t = 0; t < s.T; t++)

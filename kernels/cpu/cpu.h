@@ -5,6 +5,7 @@
 #define TALLY_KERNELS_CPU_H
 
 #include "kernels/device.h"
+#include "kernels/matrix.h"
 
 #ifndef CPU_ISA
 #define CPU_ISA plain
@@ -39,6 +40,23 @@ typedef struct Gemm {
     bool bias, accumulate;
     DType type_a, type_b, type_c;
 } Gemm;
+
+static inline Gemm gemm_of(Matrix C, Matrix A, Matrix B, bool bias, bool accumulate)
+{
+    return (Gemm){.M = C.rows,
+                  .N = C.columns,
+                  .K = A.transposed ? A.rows : A.columns,
+                  .lda = A.stride,
+                  .ldb = B.stride,
+                  .ldc = C.stride,
+                  .transpose_a = A.transposed,
+                  .transpose_b = B.transposed,
+                  .bias = bias,
+                  .accumulate = accumulate,
+                  .type_a = A.dtype,
+                  .type_b = B.dtype,
+                  .type_c = C.dtype};
+}
 
 /* Bytes of workspace that the product of any types takes. */
 size_t gemm_scratch(const Gemm *g, const Target *t);

@@ -61,18 +61,19 @@ static void block_run(Ctx *c, const Gemm *g, const GemmBlocks *s, void *C, const
     block_out(c, sum, corner, g->type_c, g->ldc, M, N);
 }
 
-void CPU(gemm)(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias)
+void CPU(gemm)(Ctx *c, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate)
 {
-    GemmBlocks s = gemm_blocks(g);
-    if (gemm_is_empty(g))
+    Gemm g = gemm_of(C, A, B, tensor_present(bias), accumulate);
+    GemmBlocks s = gemm_blocks(&g);
+    if (gemm_is_empty(&g))
         return;
-    if (gemm_is_native(g, &c->target))
-        gemm_run(c, g, C, A, B, bias, c->workspace);
+    if (gemm_is_native(&g, &c->target))
+        gemm_run(c, &g, C.data, A.data, B.data, bias.data, c->workspace);
     else if (c->workspace_bytes < s.floats * sizeof(float))
         error_set(c->error, "matrix product %lld x %lld x %lld: needs %zu bytes of workspace to widen in, the plan gave %zu",
-                  (long long)g->M, (long long)g->N, (long long)g->K, s.floats * sizeof(float), c->workspace_bytes);
+                  (long long)g.M, (long long)g.N, (long long)g.K, s.floats * sizeof(float), c->workspace_bytes);
     else
-        for (int64_t n = 0; n < g->N; n += s.N)
-            for (int64_t m = 0; m < g->M; m += s.M)
-                block_run(c, g, &s, C, A, B, bias, m, n);
+        for (int64_t n = 0; n < g.N; n += s.N)
+            for (int64_t m = 0; m < g.M; m += s.M)
+                block_run(c, &g, &s, C.data, A.data, B.data, bias.data, m, n);
 }

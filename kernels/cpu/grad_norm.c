@@ -44,7 +44,7 @@ void CPU(grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam)
     int64_t n = tensor_count(grads), pieces = (n + GRAD_NORM_PIECE - 1) / GRAD_NORM_PIECE;
     double *partial = c->workspace, sum = 0;
     StepState *s = c->state;
-    if (!workspace_check(c, OP_grad_norm, grad_norm_workspace(n, &c->target)))
+    if (!workspace_check(c, OP_grad_norm, grad_norm_workspace(n)))
         return;
 #pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
     for (int64_t p = 0; p < pieces; p++) {

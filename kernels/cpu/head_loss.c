@@ -80,15 +80,9 @@ static void losses_add(Ctx *c, Tensor losses)
     c->state->loss_sum += sum;
 }
 
-static void logits_run(Ctx *c, Tensor logits, Tensor x, Tensor wte)
-{
-    Gemm g = gemm_head_logits(x.shape[0], x.shape[1], wte.shape[0], (GemmTypes){x.dtype, wte.dtype, DTYPE_F32});
-    CPU(gemm)(c, &g, logits.data, x.data, wte.data, NULL);
-}
-
 void CPU(head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
-    logits_run(c, logits, x, wte);
+    CPU(gemm)(c, matrix_of(logits, false), matrix_of(x, false), matrix_of(wte, true), TENSOR_NONE, false);
 }
 
 void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V)
@@ -100,7 +94,7 @@ void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor 
         return;
     for (int64_t first = 0; first < N && !c->error->set; first += R) {
         int64_t rows = N - first < R ? N - first : R;
-        logits_run(c, logits, tensor_slice_rows(x, first, rows), wte);
+        CPU(head_logits)(c, tensor_slice_rows(logits, 0, rows), tensor_slice_rows(x, first, rows), wte);
 #pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
             float sum;
@@ -113,25 +107,25 @@ void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor 
 void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
                              int64_t V)
 {
-    int64_t N = x.shape[0], C = x.shape[1], R = logits.shape[0], Vp = wte.shape[0];
+    int64_t N = x.shape[0], R = logits.shape[0], Vp = wte.shape[0];
     float *loss = losses.data, *z = logits.data, scale = c->state->inverse_count * c->state->scaler.scale;
     const int32_t *target = targets.data;
-    GemmTypes types = {x.dtype, wte.dtype, dwte.dtype};
     if (!targets_check(c, OP_head_loss_backward, targets, V))
         return;
     for (int64_t first = 0; first < N && !c->error->set; first += R) {
         int64_t rows = N - first < R ? N - first : R;
         Tensor x_rows = tensor_slice_rows(x, first, rows), dx_rows = tensor_slice_rows(dx, first, rows);
-        logits_run(c, logits, x_rows, wte);
+        Tensor logits_rows = tensor_slice_rows(logits, 0, rows);
+        CPU(head_logits)(c, logits_rows, x_rows, wte);
 #pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
-            loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale, types.act);
-        Gemm g = gemm_head_dx(rows, C, Vp, types);
-        CPU(gemm)(c, &g, dx_rows.data, z, wte.data, NULL);
-        if (tensor_present(dwte)) {
-            g = gemm_head_dwte(rows, C, Vp, types);
-            CPU(gemm)(c, &g, dwte.data, z, x_rows.data, NULL);
-        }
+            loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale, x.dtype);
+        CPU(gemm)
+        (c, matrix_of(dx_rows, false), matrix_of_dlogits(logits_rows, x.dtype, false), matrix_of(wte, false), TENSOR_NONE, false);
+        if (tensor_present(dwte))
+            CPU(gemm)
+            (c, matrix_of(dwte, false), matrix_of_dlogits(logits_rows, x.dtype, true), matrix_of(x_rows, false), TENSOR_NONE,
+             true);
     }
     losses_add(c, losses);
 }

@@ -64,23 +64,16 @@ static void column_sums(Ctx *c, Tensor db, Tensor x)
 
 void CPU(linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
 {
-    Gemm g = gemm_linear_y(x.shape[0], w.shape[0], w.shape[1], tensor_present(b), (GemmTypes){x.dtype, w.dtype, DTYPE_F32});
-    CPU(gemm)(c, &g, y.data, x.data, w.data, b.data);
+    CPU(gemm)(c, matrix_of(y, false), matrix_of(x, false), matrix_of(w, false), b, false);
 }
 
 void CPU(linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
 {
-    int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
-    GemmTypes types = {x.dtype, w.dtype, dw.dtype};
-    if (tensor_present(dx)) {
-        Gemm g = gemm_linear_dx(N, I, O, types);
-        CPU(gemm)(c, &g, dx.data, dy.data, w.data, NULL);
-    }
-    if (tensor_present(dw)) {
-        Gemm g = gemm_linear_dw(N, I, O, types);
-        CPU(gemm)(c, &g, dw.data, x.data, dy.data, NULL);
-    }
-    if (tensor_present(db) && workspace_check(c, OP_linear_backward, linear_bias_workspace(N, O, &c->target)))
+    if (tensor_present(dx))
+        CPU(gemm)(c, matrix_of(dx, false), matrix_of(dy, false), matrix_of(w, true), TENSOR_NONE, false);
+    if (tensor_present(dw))
+        CPU(gemm)(c, matrix_of(dw, false), matrix_of(x, true), matrix_of(dy, false), TENSOR_NONE, true);
+    if (tensor_present(db) && workspace_check(c, OP_linear_backward, linear_bias_workspace(x.shape[0], w.shape[1], &c->target)))
         column_sums(c, db, dy);
 }
 

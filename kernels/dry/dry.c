@@ -263,8 +263,7 @@ static void dry_attention_backward(Ctx *c, AttentionShape s, Tensor dqkv, Tensor
 static void dry_attention_cached(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first)
 {
     int64_t pairs = s.B * s.NH * (s.T * first + s.T * (s.T + 1) / 2);
-    DryOp *r =
-        op_add(c, OP_attention_cached, pairs * 4 * s.hd, pairs * 4, attention_cached_workspace(s, cache.shape[1], &c->target));
+    DryOp *r = op_add(c, OP_attention_cached, pairs * 4 * s.hd, pairs * 4, attention_cached_workspace(s, &c->target));
     int64_t row = tensor_width(cache) * (int64_t)dtype_size(cache.dtype), appended = s.B * s.T * row;
     writes(r, att);
     reads_part(r, cache, s.B * (first + s.T) * row);
@@ -319,7 +318,7 @@ static void dry_grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam)
     (void)clip;
     (void)adam;
     int64_t n = tensor_count(grads);
-    reads(op_add(c, OP_grad_norm, 0, 2 * n, grad_norm_workspace(n, &c->target)), grads);
+    reads(op_add(c, OP_grad_norm, 0, 2 * n, grad_norm_workspace(n)), grads);
 }
 
 static void dry_adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam)
