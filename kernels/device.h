@@ -246,6 +246,10 @@ void adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const 
 
 /* ---- A device ------------------------------------------------------------------------------------------------------ */
 
+#define X(name) typedef __typeof__(name) name##_function;
+TALLY_OPS(X)
+#undef X
+
 typedef enum QueueKind { QUEUE_COMPUTE, QUEUE_COPY, QUEUE_COUNT } QueueKind;
 
 struct Device {
@@ -287,33 +291,10 @@ struct Device {
     struct json_t *(*tuning_write)(const Target *t);
     bool (*tuning_read)(const struct json_t *file, const Target *t, char note[TUNING_NOTE], Error *e);
 
-    void (*copy_in)(Ctx *c, Tensor to, const void *from);
-    void (*copy_out)(Ctx *c, void *to, Tensor from);
-    void (*zero)(Ctx *c, Tensor t);
-    void (*cast)(Ctx *c, Tensor to, Tensor from);
-    void (*micro_next)(Ctx *c, int32_t by);
-    void (*embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop);
-    void (*embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop);
-    void (*norm_forward)(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b);
-    void (*residual_norm_forward)(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor x_in, Tensor branch, Tensor w, Tensor b,
-                                  Dropout drop);
-    void (*residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor db, Tensor dskip, Tensor dy, Tensor x,
-                                   Tensor stats, Tensor w, Dropout drop);
-    void (*linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b);
-    void (*linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w);
-    void (*linear_gelu_backward)(Ctx *c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre);
-    void (*gelu_forward)(Ctx *c, Tensor y, Tensor x);
-    void (*gelu_backward)(Ctx *c, Tensor dx, Tensor dy, Tensor x);
-    void (*attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop);
-    void (*attention_backward)(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tensor att, Tensor lse, Tensor qkv,
-                               Dropout drop);
-    void (*attention_cached)(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first);
-    void (*head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V);
-    void (*head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
-                               int64_t V);
-    void (*head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte);
-    void (*grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam);
-    void (*adamw)(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam);
+    /* The operations: functions with the signatures of those above, whose arguments have been checked. */
+#define X(name) name##_function *name;
+    TALLY_OPS(X)
+#undef X
 };
 
 /* The device that computes on this machine with the best build of kernels/cpu for its processor; fills *target, with

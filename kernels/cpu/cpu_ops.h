@@ -5,7 +5,7 @@
 #include "kernels/cpu/cpu.h"
 
 /* Every row of the op table has one function a build, with the row's own signature: embedding_forward_v4, ... */
-#define X(op) extern __typeof__(*((Device *)0)->op) CPU(op);
+#define X(op) extern op##_function CPU(op);
 TALLY_OPS(X)
 #undef X
 

@@ -15,7 +15,7 @@ extern "C" {
 #include "kernels/device.h"
 
 /* Every row of the op table has one function with the row's own signature: cuda_embedding_forward, ... */
-#define X(op) extern __typeof__(*((Device *)0)->op) cuda_##op;
+#define X(op) extern op##_function cuda_##op;
 TALLY_OPS(X)
 #undef X
 
