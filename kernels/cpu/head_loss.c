@@ -124,8 +124,7 @@ void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tens
         (c, matrix_of(dx_rows, false), matrix_of_dlogits(logits_rows, x.dtype, false), matrix_of(wte, false), TENSOR_NONE, false);
         if (tensor_present(dwte))
             CPU(gemm)
-            (c, matrix_of(dwte, false), matrix_of_dlogits(logits_rows, x.dtype, true), matrix_of(x_rows, false), TENSOR_NONE,
-             true);
+        (c, matrix_of(dwte, false), matrix_of_dlogits(logits_rows, x.dtype, true), matrix_of(x_rows, false), TENSOR_NONE, true);
     }
     losses_add(c, losses);
 }
