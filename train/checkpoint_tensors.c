@@ -25,12 +25,6 @@ static bool absent_bias(const Model *m, const Weight *w, char name[NAME_SIZE])
     return true;
 }
 
-/* Elements first .. first+count-1 of the flattened tensor. */
-static Tensor elements(Tensor t, int64_t first, int64_t count)
-{
-    return tensor_1d((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, count);
-}
-
 /* Waits for the copies so far, so that their buffer may be used again; false when an op has failed. */
 static bool copies_end(Ctx *c, Error *e)
 {
@@ -67,7 +61,7 @@ static bool source_piece(void *user, size_t done, size_t left, const void **byte
         memset(s->buffer, 0, *n);
         return true;
     }
-    copy_out(s->ctx, s->buffer, elements(s->from, (int64_t)(done / size), (int64_t)(*n / size)));
+    copy_out(s->ctx, s->buffer, tensor_part(s->from, (int64_t)(done / size), (int64_t)(*n / size)));
     return copies_end(s->ctx, e);
 }
 

@@ -37,18 +37,6 @@ static inline HOST_DEVICE int64_t blocks_of(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-/* For kernels that have one instance per type: f(T()) with T = float, __nv_bfloat16 or __half.
- *   with_type(x.dtype, [&](auto t) { kernel<decltype(t)><<<...>>>((decltype(t) *)x.data); }); */
-template <class F> static inline void with_type(DType dtype, F f)
-{
-    if (dtype == DTYPE_F32)
-        f(0.0f);
-    else if (dtype == DTYPE_BF16)
-        f(__nv_bfloat16());
-    else
-        f(__half());
-}
-
 /* f(Width<8>()) where all operands that are present are 16-bit numbers, else f(Width<4>()). */
 template <int N> struct Width {
     static constexpr int value = N;

@@ -183,9 +183,11 @@ static void products(Ctx *c, Tensor dx, Tensor dwte, Tensor x, Tensor wte, Tenso
 {
     const OpId op = OP_head_loss_backward;
     logits.shape[0] = x.shape[0];
-    cuda_gemm(c, op, matrix_of(dx, false), matrix_of_dlogits(logits, x.dtype, false), matrix_of(wte, false), GemmEpilogue{}, false);
+    cuda_gemm(c, op, matrix_of(dx, false), matrix_of_dlogits(logits, x.dtype, false), matrix_of(wte, false), GemmEpilogue{},
+              false);
     if (tensor_present(dwte))
-        cuda_gemm(c, op, matrix_of(dwte, false), matrix_of_dlogits(logits, x.dtype, true), matrix_of(x, false), GemmEpilogue{}, true);
+        cuda_gemm(c, op, matrix_of(dwte, false), matrix_of_dlogits(logits, x.dtype, true), matrix_of(x, false), GemmEpilogue{},
+                  true);
 }
 
 extern "C" void cuda_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets,
