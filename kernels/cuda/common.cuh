@@ -71,34 +71,6 @@ template <int N> struct Words {
     uint32_t word[N];
 };
 
-static __device__ __forceinline__ float to_float(float x)
-{
-    return x;
-}
-static __device__ __forceinline__ float to_float(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-static __device__ __forceinline__ float to_float(__half x)
-{
-    return __half2float(x);
-}
-
-/* Rounded to nearest even. */
-template <class T> static __device__ __forceinline__ T from_float(float x);
-template <> __device__ __forceinline__ float from_float<float>(float x)
-{
-    return x;
-}
-template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x)
-{
-    return __float2bfloat16_rn(x);
-}
-template <> __device__ __forceinline__ __half from_float<__half>(float x)
-{
-    return __float2half_rn(x);
-}
-
 /* Two 16-bit numbers of a word, the first in its low half. */
 static __device__ __forceinline__ float2 pair_widen(uint32_t word, DType dtype)
 {
@@ -236,7 +208,8 @@ static __device__ __forceinline__ float load_one(Elements t, int64_t at)
 {
     if (t.dtype == DTYPE_F32)
         return ((const float *)t.data)[at];
-    return t.dtype == DTYPE_BF16 ? to_float(((const __nv_bfloat16 *)t.data)[at]) : to_float(((const __half *)t.data)[at]);
+    return t.dtype == DTYPE_BF16 ? __bfloat162float(((const __nv_bfloat16 *)t.data)[at])
+                                 : __half2float(((const __half *)t.data)[at]);
 }
 
 static __device__ __forceinline__ void store_one(Elements t, int64_t at, float x)
@@ -244,9 +217,9 @@ static __device__ __forceinline__ void store_one(Elements t, int64_t at, float x
     if (t.dtype == DTYPE_F32)
         ((float *)t.data)[at] = x;
     else if (t.dtype == DTYPE_BF16)
-        ((__nv_bfloat16 *)t.data)[at] = from_float<__nv_bfloat16>(x);
+        ((__nv_bfloat16 *)t.data)[at] = __float2bfloat16_rn(x);
     else
-        ((__half *)t.data)[at] = from_float<__half>(x);
+        ((__half *)t.data)[at] = __float2half_rn(x);
 }
 
 /* ---- Reductions ----------------------------------------------------------------------------------------------------
