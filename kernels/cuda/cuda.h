@@ -42,6 +42,18 @@ void cuda_tune(bool on);
 struct json_t *cuda_tuning_write(const Target *t);
 bool cuda_tuning_read(const struct json_t *file, const Target *t, char note[TUNING_NOTE], Error *e);
 
+/* The functions of the same names in Device, of one that works behind the host's back: cuda_queue.c. cuda_queues_open makes
+ * streams and events on the present GPU, the first time, and returns a cudaError_t. */
+int cuda_queues_open(void);
+void *cuda_queue(QueueKind kind);
+void cuda_follow(Ctx *after, Ctx *before);
+void cuda_mark(Ctx *c, int number);
+void cuda_wait(Ctx *c, int number);
+void cuda_record_begin(Ctx *c);
+void *cuda_record_end(Ctx *c);
+void cuda_replay(Ctx *c, void *recording);
+void cuda_record_free(void *recording);
+
 /* cudaSuccess, or why the kernels of this build cannot run on the present GPU: no code for it. */
 int cuda_code_status(void);
 
