@@ -61,8 +61,8 @@ static void piece_update(const Update *u, int64_t at, int64_t n, float keep)
 {
     float room[4][ROW_PIECE];
     bool master = tensor_present(u->master);
-    float *w = master ? element_at(&u->master, at) : (float *)row_in(&u->w, at, n, room[0]);
-    float *m = (float *)row_in(&u->m, at, n, room[2]), *v = (float *)row_in(&u->v, at, n, room[3]);
+    float *w = master ? element_at(&u->master, at) : row_inout(&u->w, at, n, room[0]);
+    float *m = row_inout(&u->m, at, n, room[2]), *v = row_inout(&u->v, at, n, room[3]);
     floats_update(w, row_in(&u->g, at, n, room[1]), m, v, n, u, keep);
     if (master)
         row_done(&u->w, at, n, w);

@@ -62,9 +62,7 @@ static void rows_add(const Tensor *sum, int64_t at, const Tensor *dx, int64_t n,
 {
     float total[ROW_PIECE], wide[ROW_PIECE], dropped[ROW_PIECE];
     int64_t N = dx->shape[0], C = dx->shape[1];
-    float *to = row_out(sum, at, total);
-    if (to == total)
-        row_in(sum, at, count, total);
+    float *to = row_inout(sum, at, count, total);
     while (n >= 0) {
         const float *d = row_in(dx, n * C + i, count, wide);
         if (mask->active) {

@@ -54,12 +54,7 @@ static void column_sums(Ctx *c, Tensor db, Tensor x)
         memset(mine, 0, (size_t)width * sizeof(float));
         rows_add_any(mine, &x, first, last, width, mine + stride);
     }
-    float *to = row_out(&db, 0, total);
-    if (to == total)
-        row_in(&db, 0, width, total);
-    for (int id = 0; id < threads; id++)
-        rows_add(to, partial + id * 5 * stride, 0, 1, width);
-    row_done(&db, 0, width, to);
+    partials_add(&db, partial, 5 * stride, threads, total);
 }
 
 void CPU(linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
