@@ -251,14 +251,6 @@ static bool alive(const PlanTensor *t, int64_t op)
     return yes && !category_is_persistent(t->category);
 }
 
-size_t plan_live_bytes(const Plan *p, int64_t i)
-{
-    size_t bytes = 0;
-    for (int k = 0; k < p->count; k++)
-        bytes += alive(&p->tensor[k], i) ? p->tensor[k].bytes : 0;
-    return bytes;
-}
-
 /* change[i]: bytes that become alive with op i, less those that were for the last time alive in op i - 1. Numbers wrap round. */
 static void changes_add(size_t *change, const PlanTensor *t)
 {
