@@ -167,8 +167,8 @@ void zero(Ctx *c, Tensor t);
 /* to = from, rounded to nearest even where to's type is narrower. Same shape, any two float types. */
 void cast(Ctx *c, Tensor to, Tensor from);
 
-/* state->micro += by: the next micro-batch of the same step, without a word from the host. */
-void micro_next(Ctx *c, int32_t by);
+/* state->micro += 1: the next micro-batch of the same step, without a word from the host. */
+void micro_next(Ctx *c);
 
 /* x[b*T+t, :] = dropout(wte[tokens[b,t], :] + wpe[first + t, :]).
  * x [B*T, C], tokens [B, T] I32 with ids in [0, Vp), wte [Vp, C], wpe [P, C], first + T <= P. */
@@ -314,7 +314,8 @@ int cuda_version(void);
  * `threads` threads of the host (0: one per core); fills *target. Returns NULL after recording an error. */
 const Device *device_open(const char *name, int threads, Target *target, Error *e);
 
-/* The device that only records. The target is whatever the plan is for. */
+/* The device that only records: it has ops, and neither memory nor anything to wait for. The target is whatever the plan is for.
+ */
 const Device *dry_device(void);
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------------

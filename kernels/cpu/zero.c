@@ -53,7 +53,7 @@ void CPU(cast)(Ctx *c, Tensor to, Tensor from)
     }
 }
 
-void CPU(micro_next)(Ctx *c, int32_t by)
+void CPU(micro_next)(Ctx *c)
 {
-    c->state->micro += by;
+    c->state->micro++;
 }

@@ -83,9 +83,8 @@ static void dry_cast(Ctx *c, Tensor to, Tensor from)
     READS(r, from);
 }
 
-static void dry_micro_next(Ctx *c, int32_t by)
+static void dry_micro_next(Ctx *c)
 {
-    (void)by;
     op_add(c, OP_micro_next, 0, 0, 0);
 }
 
@@ -289,29 +288,9 @@ static void dry_adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tenso
 
 /* ---- The device ---------------------------------------------------------------------------------------------------- */
 
-static void *dry_memory_take(size_t bytes, const char *what, Error *e)
-{
-    error_set(e, "the dry device has no memory: %zu bytes for %s", bytes, what);
-    return NULL;
-}
-
-static void dry_memory_give(void *p, size_t bytes)
-{
-    (void)p;
-    (void)bytes;
-}
-
-static void dry_synchronize(Ctx *c)
-{
-    (void)c;
-}
-
 const Device *dry_device(void)
 {
     static const Device device = {.name = "dry",
-                                  .memory_take = dry_memory_take,
-                                  .memory_give = dry_memory_give,
-                                  .synchronize = dry_synchronize,
 #define X(op) .op = dry_##op,
                                   TALLY_OPS(X)
 #undef X
