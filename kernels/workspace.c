@@ -1,6 +1,6 @@
 /* Scratch of the ops, as a function of the shapes and the target: see "Scratch" in device.h. */
 #include "kernels/cpu/attention_tile.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cuda/gemm.h"
 
 bool workspace_check(Ctx *c, OpId op, size_t need)

@@ -4,7 +4,7 @@
  *   w  = w (1 - lr wd)  where decayed,  then  w -= lr (m / bias_1) / (sqrt(v / bias_2) + eps)
  *
  * When the gradient is not finite nothing at all is written: no moments, no decay. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/rows.h"
 

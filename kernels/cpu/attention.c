@@ -6,7 +6,7 @@
  * lse = m + log(sum) is all that the backward pass needs to make any probability again. Dropout multiplies the probabilities
  * and leaves the sum alone. FLOPs: 4 hd per (query, key) pair; keys after the query's own tile are never touched. */
 #include "kernels/cpu/attention_tile.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 
 typedef struct Forward {
     AttentionShape s;

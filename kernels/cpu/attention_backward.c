@@ -13,7 +13,7 @@
  * in every run with the same number of threads. A thread goes from its last head to its first, the only one that it can have
  * joined midway, so that one slot is enough. */
 #include "kernels/cpu/attention_tile.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 
 typedef struct Backward {
     AttentionShape s;

@@ -1,7 +1,7 @@
 /* Attention over a cache of keys and values, for sampling: T new positions, most often one, look at all positions up to their
  * own. Nothing is shared between the few queries, so no tiles: each (sequence, head, query) runs through its keys in chunks
  * with the online softmax of attention.c, and the time is that of reading the cache. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 #include <math.h>
 #include <omp.h>

@@ -3,7 +3,7 @@
  * Backward adds each row of dx to the row of its token, and several rows may have the same token: they are summed in FP32, in
  * order, and rounded once. To need neither locks nor atomics, a thread owns a slice of the channels: the same bits for any number
  * of threads. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/rows.h"
 

@@ -3,7 +3,7 @@
  *
  * y = x / (1 + exp(-2u)) needs no care at either end: exp goes to infinity and y to -0, or to 0 and y to x. For the
  * derivative x is first brought into [-10, 10], where it has long been 0 or 1 and nothing overflows to inf * 0. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #define MINUS_2_SQRT_2_OVER_PI (-1.5957691216f)

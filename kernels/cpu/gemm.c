@@ -4,7 +4,7 @@
  * A oneDNN primitive is code generated for one shape, one layout and one number of threads. Making it takes about 0.3 ms
  * and running a small one 0.1 ms, so primitives are kept in a table by their Gemm. Scratch is ours ("user" mode): the plan
  * has sized it by gemm_scratch, and gemm_run refuses less. Both are for one thread of control at a time, as is all of a Ctx. */
-#include "kernels/cpu/gemm_blocks.h"
+#include "kernels/cpu/gemm.h"
 
 #include <dnnl.h>
 #include <omp.h>

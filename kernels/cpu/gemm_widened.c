@@ -1,7 +1,6 @@
-/* Any matrix product: as it is where the processor multiplies its types (gemm.c), else in FP32, block by block (gemm_blocks.h).
+/* Any matrix product: as it is where the processor multiplies its types (gemm.c), else in FP32, block by block (gemm.h).
  * Widening is exact and sums are FP32, so the result is rounded once, to C's type. The blocks' rows are shared by the threads. */
-#include "kernels/cpu/gemm_blocks.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/rows.h"
 
 /* The FP32 numbers of a block whose rows are `ld` apart: where they lie when they are FP32, else their copy in `room`, dense. */

@@ -3,7 +3,7 @@
  * Squares are summed in double: no float's square overflows or vanishes there, so the sum is finite exactly when every
  * element is. The partial sums belong to fixed pieces of the range and are added in their order, hence the same result
  * for any number of threads. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <math.h>

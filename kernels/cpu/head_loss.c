@@ -5,7 +5,7 @@
  *
  * with scale = loss scale / counted targets of the optimizer step. The gradient is written over the logits, and from it
  * come dx = dz wte and dwte += dz' x. A row whose target is -1 has loss 0 and gradient 0. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The linear layer y = x w + b and its gradients: three matrix products and a column sum.
  *
  *   y [N, O] = x [N, I] w [I, O] + b        dx = dy w'        dw += x' dy        db += sum over rows of dy */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <omp.h>

@@ -7,7 +7,7 @@
  * = dy w:
  *
  *   dx = rstd (g - mean(g) - xhat mean(g xhat)) + dskip,   dw += sum over rows of dy xhat,   db += sum over rows of dy */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/rows.h"
 

@@ -1,5 +1,5 @@
 /* Filling, copying, counting. Host and device memory are the same here, so a copy in or out is memcpy; large ones are shared. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <string.h>
