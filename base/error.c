@@ -53,6 +53,21 @@ void *memory_get(Error *e, size_t n, size_t size, const char *what)
     return p;
 }
 
+bool memory_grow(void *list, size_t *capacity, size_t needed, size_t size, const char *what, Error *e)
+{
+    if (needed <= *capacity)
+        return true;
+    void *old;
+    memcpy(&old, list, sizeof old);
+    size_t n = needed > 2 * *capacity ? needed : 2 * *capacity;
+    void *grown = reallocarray(old, n, size);
+    if (!grown)
+        return error_set(e, "out of host memory: %zu x %zu bytes for %s", n, size, what);
+    memcpy(list, &grown, sizeof grown);
+    *capacity = n;
+    return true;
+}
+
 bool product_fits(long a, long b, long *out)
 {
     return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out);

@@ -27,6 +27,11 @@ bool error_prefix(Error *e, const char *format, ...) __attribute__((format(print
  * Returns NULL after recording an error; n = 0 gives a valid pointer. Free with free(). */
 void *memory_get(Error *e, size_t n, size_t size, const char *what);
 
+/* Makes room for `needed` elements of `size` bytes in a list that grows: `list` is the address of a pointer from malloc or NULL,
+ * *capacity what it has room for. At least doubles it, so that adding one by one is linear in the end. False after recording an
+ * error; the list is as it was then. */
+bool memory_grow(void *list, size_t *capacity, size_t needed, size_t size, const char *what, Error *e);
+
 /* Sets *out to a * b. Returns false, without a message, when the product does not fit int64_t or a factor is negative. */
 bool product_fits(long a, long b, long *out);
 

@@ -3,11 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -54,6 +57,30 @@ bool file_map(FileMap *m, const char *path, Error *e)
     return true;
 }
 
+/* The line of /proc/self/maps that the address lies in ends with the file's name. The signal comes from a read of the mapping, so
+ * what this thread may not call here it was not in the middle of. */
+static void map_lost(int signal_number, siginfo_t *info, void *context)
+{
+    (void)signal_number, (void)context;
+    char line[PATH_SIZE + 128], *name = "a file";
+    uintptr_t begin, end, address = (uintptr_t)info->si_addr;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) == 2 && address >= begin && address < end && strchr(line, '/')) {
+            name = strchr(line, '/');
+            name[strcspn(name, "\n")] = 0;
+            break;
+        }
+    fprintf(stderr, "tally: %s: cannot be read on: it was made shorter while it was in use, or its disk has failed\n", name);
+    _exit(1);
+}
+
+void file_maps_guard(void)
+{
+    struct sigaction action = {.sa_sigaction = map_lost, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
+}
+
 void file_unmap(FileMap *m)
 {
     if (m->size)
@@ -61,18 +88,26 @@ void file_unmap(FileMap *m)
     *m = (FileMap){"", 0};
 }
 
+/* Read, not mapped: such a file may be one that its writer shortens meanwhile. */
 bool file_read_all(const char *path, size_t limit, char **bytes, size_t *size, Error *e)
 {
     *bytes = NULL;
-    FileMap m;
-    if (!file_map(&m, path, e))
+    size_t expected, used = 0;
+    int fd = file_open(path, &expected, e);
+    if (fd < 0)
         return false;
-    if (m.size > limit)
-        error_set(e, "%s: has %zu bytes, more than the %zu that such a file may have", path, m.size, limit);
-    else if ((*bytes = memory_get(e, m.size + 1, 1, path)))
-        memcpy(*bytes, m.data, m.size);
-    *size = m.size;
-    file_unmap(&m);
+    if (expected > limit)
+        error_set(e, "%s: has %zu bytes, more than the %zu that such a file may have", path, expected, limit);
+    else
+        *bytes = memory_get(e, expected + 1, 1, path);
+    for (ssize_t n = 1; *bytes && used < expected && n != 0; used += n > 0 ? (size_t)n : 0)
+        if ((n = read(fd, *bytes + used, expected - used)) < 0 && errno != EINTR) {
+            error_set(e, "%s: cannot read: %s", path, strerror(errno));
+            free(*bytes);
+            *bytes = NULL;
+        }
+    close(fd);
+    *size = used;
     return *bytes != NULL;
 }
 
@@ -125,14 +160,9 @@ static bool sync_descriptor(int fd)
 /* The folder that holds `path`: "a/b/" and "a/b" -> "a", "b" -> ".", "/b" -> "/". */
 static void path_parent(char out[PATH_SIZE], const char *path)
 {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    while (n > 0 && path[n - 1] != '/')
-        n--;
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    snprintf(out, PATH_SIZE, "%.*s", n ? (int)n : 1, n ? path : ".");
+    char copy[PATH_SIZE];
+    snprintf(copy, sizeof copy, "%s", path);
+    strcpy(out, dirname(copy));
 }
 
 static bool sync_parent(const char *path, Error *e)
@@ -273,4 +303,27 @@ bool dir_remove(const char *path, Error *e)
             ok = error_set(e, "%s/%s: cannot remove: %s", path, d->d_name, strerror(errno));
     closedir(dir);
     return ok && (rmdir(path) == 0 || error_set(e, "%s: cannot remove the folder: %s", path, strerror(errno)));
+}
+
+/* The lock goes with the process, however that ends; the file stays, and says whose the lock is or was. */
+bool dir_lock(const char *dir, int *lock, Error *e)
+{
+    char path[PATH_SIZE], owner[128] = "", host[65] = "";
+    if (!path_join(path, dir, ".lock", e))
+        return false;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fd < 0)
+        return error_set(e, "%s: cannot create: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        bool known = pread(fd, owner, sizeof owner - 1, 0) > 0;
+        close(fd);
+        return error_set(e, "%s: %s is writing there; wait for its end or stop it (Ctrl-C, kill), or choose another folder", dir,
+                         known ? owner : "another process");
+    }
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(owner, sizeof owner, "process %ld on %s", (long)getpid(), host);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, owner, (size_t)n, 0) != n)
+        errno = 0; /* a full disk: the lock holds without a name, and the next write says what is wrong */
+    *lock = fd;
+    return true;
 }

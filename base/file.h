@@ -1,7 +1,7 @@
 /* Files, read by mapping and written so that a crash or a full disk never leaves half of one under its own name.
  *
  * Reading: a file is mapped read-only, so that a token file of any size costs no memory of its own. A mapped file must
- * not be shortened by someone else meanwhile (the kernel would answer a read with SIGBUS).
+ * not be shortened by someone else meanwhile: the kernel would answer a read with SIGBUS, and file_maps_guard with a message.
  *
  * Writing: into PATH.tmp, then fsync, close, rename to PATH, fsync of the folder. Before the rename the old file is
  * whole, after it the new one is; a failure on the way removes PATH.tmp and reports path and cause.
@@ -30,6 +30,9 @@ typedef struct FileMap {
 
 /* Maps the file that file_open opens. On error *m is a valid empty map. */
 bool file_map(FileMap *m, const char *path, Error *e);
+
+/* From now on a read of a mapped file that is no longer there ends the process with a message that names it, and exit code 1. */
+void file_maps_guard(void);
 
 /* Gives the mapping back and leaves an empty one. */
 void file_unmap(FileMap *m);
@@ -82,6 +85,11 @@ bool dir_sync(const char *path, Error *e);
 
 /* Makes the folder and its missing parents, durably. A folder that exists is fine; anything else of that name is an error. */
 bool dir_make(const char *path, Error *e);
+
+/* Keeps others out of a folder that this process is about to write to: from now on, until *lock is closed or the process ends,
+ * this call fails in every other process, with a message that names this one. It goes by a lock on the file .lock in the folder;
+ * a file system without locks keeps nobody out. *lock is not changed on error. */
+bool dir_lock(const char *dir, int *lock, Error *e);
 
 /* Removes a folder and the files in it. A folder inside it is an error, and so is a link in place of the folder;
  * that it does not exist is not. */

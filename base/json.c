@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON_FILE_LIMIT = 64 << 20 };
-
 json_t *json_parse(const char *bytes, size_t n, const char *name, Error *e)
 {
     json_error_t cause;
@@ -43,6 +41,14 @@ bool json_write(const char *path, const json_t *object, Error *e)
     return ok;
 }
 
+bool json_print(json_t *object, Error *e)
+{
+    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
+    printf("\n");
+    json_decref(object);
+    return ok || error_set(e, "the result cannot be written as JSON");
+}
+
 static const char *json_type_name(const json_t *value)
 {
     static const char *const names[] = {
@@ -51,83 +57,69 @@ static const char *json_type_name(const json_t *value)
     return names[json_typeof(value)];
 }
 
-/* The field's value, or NULL: then *ok says whether that is fine. */
-static const json_t *json_field(const json_t *object, const char *field, bool required, bool *ok, Error *e)
+/* The field's value, when there is one; it has to be of one of `types`, a bit for each json_type. NULL: *ok says whether that is
+ * fine. */
+static json_t *json_field(const json_t *object, const char *field, unsigned types, const char *wanted, bool required, bool *ok,
+                          Error *e)
 {
-    const json_t *value = json_object_get(object, field);
-    if (json_is_null(value))
-        value = NULL;
-    *ok = value || !required || error_set(e, "%s: is missing", field);
-    return value;
-}
-
-static bool json_wrong_type(const json_t *value, const char *field, const char *wanted, Error *e)
-{
-    return error_set(e, "%s: is %s; %s is needed", field, json_type_name(value), wanted);
+    json_t *value = json_object_get(object, field);
+    *ok = true;
+    if (!value || json_is_null(value))
+        *ok = !required || error_set(e, "%s: is missing", field);
+    else if (!(types >> json_typeof(value) & 1))
+        *ok = error_set(e, "%s: is %s; %s is needed", field, json_type_name(value), wanted);
+    else
+        return value;
+    return NULL;
 }
 
 bool json_get_int(const json_t *object, const char *field, int64_t min, int64_t max, int64_t *out, bool required, Error *e)
 {
     bool ok;
-    const json_t *value = json_field(object, field, required, &ok, e);
-    if (!value)
-        return ok;
-    if (!json_is_integer(value))
-        return json_wrong_type(value, field, "an integer", e);
+    const json_t *value = json_field(object, field, 1 << JSON_INTEGER, "an integer", required, &ok, e);
     int64_t number = json_integer_value(value);
-    if (number < min || number > max)
+    if (value && (number < min || number > max))
         return error_set(e, "%s: is %ld; must be from %ld to %ld", field, number, min, max);
-    *out = number;
-    return true;
+    if (value)
+        *out = number;
+    return ok;
 }
 
 bool json_get_double(const json_t *object, const char *field, double min, double max, double *out, bool required, Error *e)
 {
     bool ok;
-    const json_t *value = json_field(object, field, required, &ok, e);
-    if (!value)
-        return ok;
-    if (!json_is_number(value))
-        return json_wrong_type(value, field, "a number", e);
+    const json_t *value = json_field(object, field, 1 << JSON_INTEGER | 1 << JSON_REAL, "a number", required, &ok, e);
     double number = json_number_value(value);
-    if (!(number >= min && number <= max))
+    if (value && !(number >= min && number <= max))
         return error_set(e, "%s: is %g; must be from %g to %g", field, number, min, max);
-    *out = number;
-    return true;
+    if (value)
+        *out = number;
+    return ok;
 }
 
 bool json_get_bool(const json_t *object, const char *field, bool *out, bool required, Error *e)
 {
     bool ok;
-    const json_t *value = json_field(object, field, required, &ok, e);
-    if (!value)
-        return ok;
-    if (!json_is_boolean(value))
-        return json_wrong_type(value, field, "true or false", e);
-    *out = json_is_true(value);
-    return true;
+    const json_t *value = json_field(object, field, 1 << JSON_TRUE | 1 << JSON_FALSE, "true or false", required, &ok, e);
+    if (value)
+        *out = json_is_true(value);
+    return ok;
 }
 
 bool json_get_string(const json_t *object, const char *field, const char **out, bool required, Error *e)
 {
     bool ok;
-    const json_t *value = json_field(object, field, required, &ok, e);
-    if (!value)
-        return ok;
-    if (!json_is_string(value))
-        return json_wrong_type(value, field, "text", e);
-    *out = json_string_value(value);
-    return true;
+    const json_t *value = json_field(object, field, 1 << JSON_STRING, "text", required, &ok, e);
+    if (value)
+        *out = json_string_value(value);
+    return ok;
 }
 
 bool json_get_object(const json_t *object, const char *field, json_t **out, bool required, Error *e)
 {
     bool ok;
-    const json_t *value = json_field(object, field, required, &ok, e);
-    if (!value)
-        return ok;
-    if (!json_is_object(value))
-        return json_wrong_type(value, field, "an object", e);
-    *out = (json_t *)value;
-    return true;
+    json_t *value = json_field(object, field, 1 << JSON_OBJECT, "an object", required, &ok, e);
+    if (value)
+        *out = value;
+    return ok;
 }

@@ -18,12 +18,17 @@
  * back with json_decref), or NULL after recording "NAME:LINE:COLUMN: ...". */
 json_t *json_parse(const char *bytes, size_t n, const char *name, Error *e);
 
-/* The same for a file of at most 64 MiB. */
+enum { JSON_FILE_LIMIT = 64 << 20 }; /* bytes */
+
+/* The same for a file of at most JSON_FILE_LIMIT. */
 json_t *json_read(const char *path, Error *e);
 
 /* Writes an object, keys in the order of insertion, two spaces of indent, a final newline; durably and whole
  * (base/file.h). */
 bool json_write(const char *path, const json_t *object, Error *e);
+
+/* Prints an object, one space of indent, and gives it back. NULL is an error. */
+bool json_print(json_t *object, Error *e);
 
 /* The fields of an object. Absent (or null): *out is left as it is, and it is an error only when `required`. Another
  * type, or a number outside [min, max], is an error. json_get_double takes integers too. A string points into the object

@@ -219,11 +219,6 @@ const void *safetensors_data(const SafeTensors *f, const SafeTensor *t)
     return f->data + t->offset;
 }
 
-const char *safetensors_metadata(const SafeTensors *f, const char *key)
-{
-    return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
-}
-
 static float element_to_float(const unsigned char *p, SafeDtype dtype)
 {
     uint16_t half;

@@ -75,9 +75,6 @@ const SafeTensor *safetensors_find(const SafeTensors *f, const char *name);
  * with safetensors_read_f32. */
 const void *safetensors_data(const SafeTensors *f, const SafeTensor *t);
 
-/* The text that __metadata__ has under that key, or NULL. */
-const char *safetensors_metadata(const SafeTensors *f, const char *key);
-
 /* out[i] = element first + i of the flattened tensor, for i < count, as float: F32, F16 and BF16 exactly, F64 rounded.
  * Other dtypes, and a range outside the tensor, are errors. */
 bool safetensors_read_f32(const SafeTensors *f, const SafeTensor *t, int64_t first, int64_t count, float *out, Error *e);

@@ -24,47 +24,43 @@ static bool model_open_single(SafeModel *m, const char *path, Error *e)
     return m->tensors != NULL;
 }
 
-/* Opens each file that the map names, once. shards: file name -> its number in m->files. */
-static bool shards_open(SafeModel *m, const char *dir, const json_t *weight_map, json_t *shards, Error *e)
+/* The file of that name in `dir`, opened when it is the first time. shards: file name -> its number in m->files. NULL on error.
+ */
+static const SafeTensors *shard_get(SafeModel *m, const char *dir, const char *file, json_t *shards, Error *e)
+{
+    char path[PATH_SIZE];
+    const json_t *known = json_object_get(shards, file);
+    if (known)
+        return &m->files[json_integer_value(known)];
+    if (json_object_set_new(shards, file, json_integer((json_int_t)m->file_count)) != 0) {
+        error_set(e, "out of memory for the list of shards");
+        return NULL;
+    }
+    SafeTensors *shard = &m->files[m->file_count++];
+    return path_join(path, dir, file, e) && safetensors_open(shard, path, e) ? shard : NULL;
+}
+
+/* Finds each tensor of the map in its shard. */
+static bool shards_read(SafeModel *m, const char *dir, const json_t *weight_map, json_t *shards, Error *e)
 {
     const char *name;
     json_t *value;
+    size_t n = json_object_size(weight_map); /* there are not more files than tensors */
+    m->files = memory_get(e, n, sizeof *m->files, "the shards");
+    m->tensors = memory_get(e, n, sizeof *m->tensors, "the list of tensors");
+    if (!m->files || !m->tensors)
+        return false;
     json_object_foreach((json_t *)weight_map, name, value)
     {
         const char *file = json_string_value(value);
         if (!file || !*file || strchr(file, '/') || strcmp(file, "..") == 0 || strcmp(file, ".") == 0)
             return error_set(e, "weight_map: %.200s: \"%.200s\" is not the name of a file in the same folder", name,
                              file ? file : "");
-        if (!json_object_get(shards, file) && json_object_set_new(shards, file, json_integer((json_int_t)m->file_count++)) != 0)
-            return error_set(e, "out of memory for the list of shards");
-    }
-    if (!(m->files = memory_get(e, m->file_count, sizeof *m->files, "the shards")))
-        return false;
-    json_object_foreach(shards, name, value)
-    {
-        char path[PATH_SIZE];
-        if (!path_join(path, dir, name, e) || !safetensors_open(&m->files[json_integer_value(value)], path, e))
-            return false;
-    }
-    return true;
-}
-
-/* Finds each tensor of the map in its shard. */
-static bool shards_list(SafeModel *m, const json_t *weight_map, const json_t *shards, Error *e)
-{
-    const char *name;
-    json_t *value;
-    m->tensors = memory_get(e, json_object_size(weight_map), sizeof *m->tensors, "the list of tensors");
-    if (!m->tensors)
-        return false;
-    json_object_foreach((json_t *)weight_map, name, value)
-    {
-        const char *shard = json_string_value(value);
-        const SafeTensors *file = &m->files[json_integer_value(json_object_get(shards, shard))];
-        const SafeTensor *t = safetensors_find(file, name);
+        const SafeTensors *shard = shard_get(m, dir, file, shards, e);
+        const SafeTensor *t = shard ? safetensors_find(shard, name) : NULL;
         if (!t)
-            return error_set(e, "weight_map: %.200s is not in %.200s", name, shard);
-        m->tensors[m->count++] = (SafeModelTensor){t, file};
+            return error_set(e, "weight_map: %.200s is not in %.200s", name, file);
+        m->tensors[m->count++] = (SafeModelTensor){t, shard};
     }
     qsort(m->tensors, m->count, sizeof *m->tensors, compare_model_names);
     return true;
@@ -74,8 +70,7 @@ static bool model_open_sharded(SafeModel *m, const char *dir, const char *index_
 {
     json_t *index = json_read(index_path, e), *weight_map = NULL, *shards = json_object();
     bool ok = index != NULL;
-    if (ok && !(json_get_object(index, "weight_map", &weight_map, true, e) && shards_open(m, dir, weight_map, shards, e) &&
-                shards_list(m, weight_map, shards, e)))
+    if (ok && !(json_get_object(index, "weight_map", &weight_map, true, e) && shards_read(m, dir, weight_map, shards, e)))
         ok = error_prefix(e, "%s", index_path);
     json_decref(shards);
     json_decref(index);

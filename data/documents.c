@@ -7,20 +7,15 @@
  * none yet. */
 typedef struct Search {
     DocumentWindows *found;
-    int64_t capacity, start, separator;
+    size_t capacity;
+    int64_t start, separator;
 } Search;
 
 static bool cut_add(Search *s, int64_t at, Error *e)
 {
     DocumentWindows *d = s->found;
-    if (d->windows + 1 >= s->capacity) {
-        int64_t capacity = 2 * s->capacity + 1024;
-        int64_t *grown = realloc(d->cut, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return error_set(e, "out of host memory: the places of %" PRId64 " windows", capacity);
-        d->cut = grown;
-        s->capacity = capacity;
-    }
+    if (!memory_grow(&d->cut, &s->capacity, (size_t)d->windows + 2, sizeof *d->cut, "the places of windows", e))
+        return false;
     d->cut[++d->windows] = at;
     s->start = at;
     s->separator = -1;

@@ -1,6 +1,5 @@
 #include "data/loader.h"
 
-#include "base/clock.h"
 #include "data/order.h"
 #include "data/window.h"
 
@@ -30,7 +29,6 @@ struct Loader {
     Buffer buffer[3];     /* step i is in buffer i % buffers                   */
     uint64_t buffers;     /* of which there are: 2 + kept                      */
     uint64_t taken;       /* steps handed out since the thread was started     */
-    double waited;        /* seconds                                           */
     pthread_t thread;     /* when running                                      */
     bool running;
     bool stop; /* asks the thread to return. Under the lock */
@@ -100,6 +98,7 @@ static bool loader_start(Loader *l, Error *e)
     l->stop = l->buffer[0].full = l->buffer[1].full = l->buffer[2].full = false;
     l->taken = 0;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* file_maps_guard */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int cause = pthread_create(&l->thread, NULL, loader_thread, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -125,7 +124,6 @@ bool loader_next(Loader *l, StepBatch *batch, Error *e)
 {
     if (!l->running && !loader_start(l, e))
         return false;
-    double before = clock_seconds();
     Buffer *b = &l->buffer[l->taken % l->buffers], *oldest = &l->buffer[(l->taken + 1) % l->buffers];
     pthread_mutex_lock(&l->lock);
     if (l->taken >= l->buffers - 1) {
@@ -135,7 +133,6 @@ bool loader_next(Loader *l, StepBatch *batch, Error *e)
     while (!b->full)
         pthread_cond_wait(&l->changed, &l->lock);
     pthread_mutex_unlock(&l->lock);
-    l->waited += clock_seconds() - before;
     l->taken++;
     l->position = b->position;
     *batch = (StepBatch){b->tokens, b->targets, b->micro_batches, b->counted};
@@ -240,15 +237,4 @@ int64_t loader_epoch_windows(const Loader *l)
 int64_t loader_steps_left(const Loader *l)
 {
     return l->end == INT64_MAX ? INT64_MAX : divide_up(l->end - l->position, l->step_windows);
-}
-
-double loader_wait_seconds(const Loader *l)
-{
-    return l->waited;
-}
-
-int64_t loader_bytes(const Loader *l)
-{
-    const LoaderConfig *c = &l->config;
-    return (int64_t)l->buffers * 2 * (int64_t)sizeof(int32_t) * c->accumulate * c->batch_size * c->block_size;
 }

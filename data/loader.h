@@ -70,10 +70,4 @@ int64_t loader_epoch_windows(const Loader *l);
 /* Optimizer steps that loader_next will still hand out; INT64_MAX without a limit on epochs. */
 int64_t loader_steps_left(const Loader *l);
 
-/* Seconds that loader_next has waited for the thread so far: time in which the device had nothing to do. */
-double loader_wait_seconds(const Loader *l);
-
-/* Bytes of host memory in the buffers. */
-int64_t loader_bytes(const Loader *l);
-
 #endif

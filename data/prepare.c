@@ -44,6 +44,7 @@ typedef struct Preparation {
     int64_t train_characters; /* of one text: to come before the validation part begins */
     int split;                /* of the document in progress                            */
     int64_t done;             /* bytes of the text in this pass                         */
+    int lock;                 /* of the folder (dir_lock); -1: not taken                */
 } Preparation;
 
 /* ---- Reading --------------------------------------------------------------------------------------------------------- */
@@ -84,7 +85,8 @@ static bool text_learn(Preparation *p, Error *e)
     if (o->separator && !tokenizer_learn(p->tokenizer, (const uint8_t *)o->separator, strlen(o->separator), e))
         return false;
     p->done = 0;
-    return tokenizer_learn_end(p->tokenizer, e) && o->source->rewind(o->source, e);
+    o->source->rewind(o->source);
+    return tokenizer_learn_end(p->tokenizer, e);
 }
 
 /* ---- Which split ----------------------------------------------------------------------------------------------------- */
@@ -102,14 +104,8 @@ static bool document_validates(const uint8_t *bytes, size_t n, double val_fracti
 
 static bool piece_add(Preparation *p, TextSpan span, int split, Error *e)
 {
-    if (p->pieces == p->piece_capacity) {
-        size_t capacity = 2 * p->pieces + 64;
-        Piece *grown = realloc(p->piece, capacity * sizeof *grown);
-        if (!grown)
-            return error_set(e, "out of host memory for %zu documents", capacity);
-        p->piece = grown;
-        p->piece_capacity = capacity;
-    }
+    if (!memory_grow(&p->piece, &p->piece_capacity, p->pieces + 1, sizeof *p->piece, "a list of documents", e))
+        return false;
     p->piece[p->pieces++] = (Piece){span, split, NULL, 0};
     return true;
 }
@@ -354,20 +350,32 @@ static bool meta_write(const Preparation *p, Error *e)
     return good;
 }
 
-bool data_facts_read(const char *path, DataFacts *f, Error *e)
+static bool facts_read(const json_t *meta, DataFacts *f, Error *e)
 {
-    *f = (DataFacts){.separator = -1};
-    json_t *meta = json_read(path, e);
-    if (!meta)
-        return false;
     bool good = json_get_int(meta, "vocab_size", 1, INT32_MAX, &f->vocab_size, false, e) &&
                 json_get_int(meta, "separator", 0, INT32_MAX, &f->separator, false, e);
     for (int i = 0; good && i < COUNTS; i++)
         good = json_get_int(meta, counts[i].name, 0, INT64_MAX, (int64_t *)((char *)f + counts[i].offset), false, e);
     for (int split = 0; good && split < SPLITS; split++)
         good = json_get_double(meta, nats_name[split], 0, 1e300, &f->nats[split], false, e);
+    return good;
+}
+
+Tokenizer *data_meta_read(const char *path, DataFacts *f, char **text, Error *e)
+{
+    char *bytes;
+    size_t n;
+    *f = (DataFacts){.separator = -1};
+    json_t *meta = file_read_all(path, JSON_FILE_LIMIT, &bytes, &n, e) ? json_parse(bytes, n, path, e) : NULL;
+    Tokenizer *t = NULL;
+    if (meta && (facts_read(meta, f, e) || error_prefix(e, "%s", path)))
+        t = tokenizer_from_json(meta, path, e);
     json_decref(meta);
-    return good || error_prefix(e, "%s", path);
+    if (text)
+        *text = t ? bytes : NULL;
+    if (!text || !t)
+        free(bytes);
+    return t;
 }
 
 /* Puts the new data set where the old one was: from the first line to the last the folder is marked. */
@@ -402,11 +410,11 @@ static bool prepare(Preparation *p, Error *e)
 {
     const PrepareOptions *o = p->options;
     if (!(p->tokenizer = tokenizer_create(o->tokenizer, e)) || (o->allow_special && !tokenizer_allow_special(p->tokenizer, e)) ||
-        !text_learn(p, e))
+        !dir_make(o->out, e) || !dir_lock(o->out, &p->lock, e) || !places_check(o->out, e) || !text_learn(p, e))
         return false;
     p->facts->vocab_size = tokenizer_vocab_size(p->tokenizer);
-    return separator_find(p, e) && dir_make(o->out, e) && places_check(o->out, e) && files_drop(o->out, ".tmp", e) &&
-           text_encode(p, e) && splits_finish(p, e) && data_set_place(p, e);
+    return separator_find(p, e) && files_drop(o->out, ".tmp", e) && text_encode(p, e) && splits_finish(p, e) &&
+           data_set_place(p, e);
 }
 
 bool data_prepare(const PrepareOptions *o, DataFacts *f, Error *e)
@@ -414,15 +422,17 @@ bool data_prepare(const PrepareOptions *o, DataFacts *f, Error *e)
     *f = (DataFacts){0};
     if (!(o->val_fraction >= 0 && o->val_fraction < 1))
         return error_usage(e, "--val-fraction is %g; it must be at least 0 and less than 1", o->val_fraction);
-    Preparation p = {.options = o, .facts = f};
+    Preparation p = {.options = o, .facts = f, .lock = -1};
     bool good = prepare(&p, e);
     for (int split = 0; split < SPLITS; split++)
         if (p.writer[split].open)
             file_abandon(&p.writer[split].shard.file);
-    if (!good) {
+    if (!good && p.lock >= 0) { /* else the folder is another process's */
         Error ignored = {0};
         files_drop(o->out, ".tmp", &ignored);
     }
+    if (p.lock >= 0)
+        close(p.lock);
     free(p.piece);
     block_free(&p.block);
     tokenizer_destroy(p.tokenizer);

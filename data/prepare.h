@@ -39,7 +39,9 @@ typedef struct DataFacts {
  * the tokenizer needs. false after an error. */
 bool data_prepare(const PrepareOptions *o, DataFacts *f, Error *e);
 
-/* The facts in a meta.json; those that it does not have are 0, separator -1. false after an error that names file and field. */
-bool data_facts_read(const char *path, DataFacts *f, Error *e);
+/* The tokenizer and, in *f, the facts of a meta.json; those that it does not have are 0, separator -1. The file is read once:
+ * *text (NULL: not wanted) is what was in it, to be freed, NULL after an error. Returns NULL after an error that names file and
+ * field. */
+Tokenizer *data_meta_read(const char *path, DataFacts *f, char **text, Error *e);
 
 #endif

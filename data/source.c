@@ -6,28 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool grow(void *pointer, size_t *capacity, size_t wanted, size_t size, const char *what, Error *e)
-{
-    void **p = pointer;
-    if (wanted <= *capacity)
-        return true;
-    void *grown = realloc(*p, wanted * size);
-    if (!grown)
-        return error_set(e, "out of host memory: %zu bytes for %s", wanted * size, what);
-    *p = grown;
-    *capacity = wanted;
-    return true;
-}
-
 bool block_reserve(TextBlock *b, size_t capacity, Error *e)
 {
-    return grow(&b->bytes, &b->capacity, capacity, 1, "a piece of the text", e);
+    return memory_grow(&b->bytes, &b->capacity, capacity, 1, "a piece of the text", e);
 }
 
 bool block_add(TextBlock *b, TextSpan span, Error *e)
 {
-    if (b->spans == b->span_capacity &&
-        !grow(&b->span, &b->span_capacity, 2 * b->spans + 64, sizeof *b->span, "a list of documents", e))
+    if (!memory_grow(&b->span, &b->span_capacity, b->spans + 1, sizeof *b->span, "a list of documents", e))
         return false;
     b->span[b->spans++] = span;
     return true;
@@ -75,13 +61,11 @@ static bool stories_next(TextSource *base, TextBlock *b, const Tokenizer *t, Err
     return true;
 }
 
-static bool stories_rewind(TextSource *base, Error *e)
+static void stories_rewind(TextSource *base)
 {
     StorySource *s = (StorySource *)base;
-    (void)e;
     s->number = 0;
     s->told = 0;
-    return true;
 }
 
 static void stories_close(TextSource *base)

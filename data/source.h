@@ -27,8 +27,8 @@ typedef struct TextSource {
      * after an error, which names file and byte. */
     bool (*next)(struct TextSource *s, TextBlock *b, const Tokenizer *t, Error *e);
 
-    /* Back to the beginning. false after an error. */
-    bool (*rewind)(struct TextSource *s, Error *e);
+    /* Back to the beginning. */
+    void (*rewind)(struct TextSource *s);
 
     void (*close)(struct TextSource *s);
 } TextSource;

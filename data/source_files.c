@@ -22,12 +22,12 @@ enum {
 typedef struct FileSource {
     TextSource base;
     char **path; /* [paths], in the order of reading; "-": standard input, as `input` */
-    int paths, path_capacity;
+    size_t paths, path_capacity;
     int input;             /* a file with what was on standard input; -1: not asked for */
     const char *separator; /* NULL: none */
     size_t separator_size;
 
-    int current;    /* path being read                          */
+    size_t current; /* path being read                          */
     int fd;         /* -1: not open                             */
     int64_t offset; /* in the file, of the block's first byte   */
     size_t used;    /* of the block: in spans handed out        */
@@ -38,14 +38,10 @@ typedef struct FileSource {
 
 static bool path_add(FileSource *s, const char *path, int64_t size, Error *e)
 {
-    if (s->paths == s->path_capacity) {
-        int capacity = 2 * s->paths + 64;
-        char **grown = realloc(s->path, (size_t)capacity * sizeof *grown);
-        s->path = grown ? grown : s->path;
-        s->path_capacity = grown ? capacity : s->path_capacity;
-    }
-    if (s->paths == s->path_capacity || !(s->path[s->paths] = strdup(path)))
-        return error_set(e, "out of host memory for a list of %d files", s->paths);
+    if (!memory_grow(&s->path, &s->path_capacity, s->paths + 1, sizeof *s->path, "a list of files", e))
+        return false;
+    if (!(s->path[s->paths] = strdup(path)))
+        return error_set(e, "out of host memory for a list of files");
     s->paths++;
     s->base.bytes += size;
     return true;
@@ -241,15 +237,13 @@ static bool files_next(TextSource *base, TextBlock *b, const Tokenizer *t, Error
     return true;
 }
 
-static bool files_rewind(TextSource *base, Error *e)
+static void files_rewind(TextSource *base)
 {
     FileSource *s = (FileSource *)base;
-    (void)e;
     s->current = 0;
     s->offset = 0;
     s->used = 0;
     s->inside = false;
-    return true;
 }
 
 static void files_close(TextSource *base)
@@ -259,7 +253,7 @@ static void files_close(TextSource *base)
         close(s->fd);
     if (s->input >= 0)
         close(s->input);
-    for (int i = 0; i < s->paths; i++)
+    for (size_t i = 0; i < s->paths; i++)
         free(s->path[i]);
     free(s->path);
     free(s);

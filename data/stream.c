@@ -50,7 +50,9 @@ static bool shards_find(const char *where, const char *split, glob_t *found, Err
     if (folder) {
         snprintf(pattern, sizeof pattern, "%s/%s", where, TOKENS_UNFINISHED);
         if (file_exists(pattern))
-            return error_set(e, "%s: says that `tally data prepare` was interrupted there: run it again", pattern);
+            return error_set(
+                e, "%s: says that `tally data prepare` is at work there or was interrupted: wait for it, or run it again",
+                pattern);
         snprintf(pattern, sizeof pattern, "%s/%.30s.bin", quoted, split);
         if (!pattern_find(pattern, found)) {
             snprintf(pattern, sizeof pattern, "%s/*%.30s*.bin", quoted, split);

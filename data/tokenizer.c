@@ -102,7 +102,7 @@ json_t *tokenizer_to_json(const Tokenizer *t, Error *e)
         error_set(e, "out of host memory for meta.json");
         return NULL;
     }
-    if (t->kind->write(t, meta, e))
+    if (!t->kind->write || t->kind->write(t, meta, e))
         return meta;
     json_decref(meta);
     return NULL;
@@ -112,7 +112,8 @@ json_t *tokenizer_to_json(const Tokenizer *t, Error *e)
 static bool tokenizer_read(Tokenizer *t, const json_t *meta, Error *e)
 {
     int64_t vocab_size = 0;
-    if (!json_get_int(meta, "vocab_size", 1, INT32_MAX, &vocab_size, true, e) || !t->kind->read(t, meta, e))
+    if (!json_get_int(meta, "vocab_size", 1, INT32_MAX, &vocab_size, true, e) ||
+        !(t->kind->read ? t->kind->read(t, meta, e) : t->kind->create(t, e)))
         return false;
     if (t->vocab_size != vocab_size)
         return error_set(e, "vocab_size: is %lld, but the \"%s\" vocabulary in this file has %lld ids", (long long)vocab_size,

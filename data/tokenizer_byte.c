@@ -1,5 +1,4 @@
 /* Bytes as tokens: id = byte. */
-#include "base/json.h"
 #include "data/tokenizer_kind.h"
 
 static bool byte_create(Tokenizer *t, Error *e)
@@ -10,18 +9,6 @@ static bool byte_create(Tokenizer *t, Error *e)
         t->bytes[i] = (uint8_t)i;
         t->start[i + 1] = i + 1;
     }
-    return true;
-}
-
-static bool byte_read(Tokenizer *t, const json_t *meta, Error *e)
-{
-    (void)meta;
-    return byte_create(t, e);
-}
-
-static bool byte_write(const Tokenizer *t, json_t *meta, Error *e)
-{
-    (void)t, (void)meta, (void)e;
     return true;
 }
 
@@ -40,5 +27,4 @@ static size_t byte_cut(const uint8_t *text, size_t n)
     return n;
 }
 
-const TokenizerKind tokenizer_byte = {
-    .name = "byte", .create = byte_create, .read = byte_read, .write = byte_write, .encode = byte_encode, .cut = byte_cut};
+const TokenizerKind tokenizer_byte = {.name = "byte", .create = byte_create, .encode = byte_encode, .cut = byte_cut};

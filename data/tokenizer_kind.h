@@ -15,8 +15,9 @@ typedef struct TokenizerKind {
     /* NULL, both, when there is nothing to learn from a text. */
     bool (*learn)(Tokenizer *t, const uint8_t *text, size_t n, Error *e);
     bool (*learn_end)(Tokenizer *t, Error *e);
-    bool (*read)(Tokenizer *t, const struct json_t *meta, Error *e);  /* vocabulary from meta.json      */
-    bool (*write)(const Tokenizer *t, struct json_t *meta, Error *e); /* the kind's fields of meta.json */
+    /* The vocabulary from meta.json, and the kind's fields of it. NULL, both, when it has none: `create` knows all. */
+    bool (*read)(Tokenizer *t, const struct json_t *meta, Error *e);
+    bool (*write)(const Tokenizer *t, struct json_t *meta, Error *e);
     /* text[begin .. end), which lies between two places to cut -> ids; ids has room for end - begin, the most there can be. Sets
      * *count. Called by several threads at a time. */
     bool (*encode)(const Tokenizer *t, const uint8_t *text, size_t begin, size_t end, int32_t *ids, int64_t *count, Error *e);

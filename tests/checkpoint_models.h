@@ -76,6 +76,9 @@ static inline void model_make(Model *m, const ModelConfig *config, bool training
     assert_false(model_error.set);
 }
 
+/* What a run has read of its data's meta.json. */
+static const char meta_text[] = "{\"tokenizer\": \"byte\"}\n";
+
 static inline bool tensor_equal(Tensor a, Tensor b)
 {
     return memcmp(a.data, b.data, tensor_bytes(a)) == 0;
@@ -101,7 +104,7 @@ static inline void save(Model *m, const char *out, TrainState state, int64_t kee
 {
     Error e = {0};
     json_t *settings = json_pack("{s:i, s:s}", "batch_size", 4, "schedule", "cosine");
-    if (!checkpoint_save(out, m, &state, settings, "", keep, &e))
+    if (!checkpoint_save(out, m, &state, settings, NULL, keep, &e))
         fail_msg("%s", e.text);
     json_decref(settings);
 }

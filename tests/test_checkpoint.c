@@ -11,7 +11,6 @@ static void test_round_trip(void **unused)
     Model a, b;
     model_make(&a, &small, true, 1);
     model_make(&b, &small, true, 2);
-    put(at("meta.json"), "{\"tokenizer\": \"byte\"}\n");
     TrainState saved = {.iter = 30,
                         .adam_t = 27,
                         .loader_position = INT64_C(1) << 40,
@@ -27,7 +26,7 @@ static void test_round_trip(void **unused)
                         .best_iter = 20};
     json_t *settings = json_pack("{s:i, s:[f, b]}", "batch_size", 4, "rest", 1e-3, 1), *trainer;
     Error e = {0};
-    assert_true(checkpoint_save(out, &a, &saved, settings, at("meta.json"), 1, &e));
+    assert_true(checkpoint_save(out, &a, &saved, settings, meta_text, 1, &e));
     TrainState loaded = find_and_load(out, 30, &b, said);
     assert_string_equal(said, "");
     assert_true(model_equal(&a, &b, true));
@@ -35,7 +34,7 @@ static void test_round_trip(void **unused)
 
     assert_true(find(out, path, &trainer, said, &e));
     assert_true(json_equal(json_object_get(trainer, "settings"), settings));
-    assert_holds(in_folder(path, "meta.json"), "{\"tokenizer\": \"byte\"}\n");
+    assert_holds(in_folder(path, "meta.json"), meta_text);
     ModelConfig config;
     assert_true(model_config_load(path, &config, &e));
     assert_memory_equal(&config, &small, sizeof config);
@@ -249,7 +248,7 @@ static void test_cannot_remove(void **unused)
     model_make(&m, &small, true, 1);
     save(&m, out, state_at(10), 1);
     assert_int_equal(mkdir(in_folder(out, "step-10/of-someone"), 0700), 0);
-    assert_false(checkpoint_save(out, &m, &state, settings, "", 1, &e));
+    assert_false(checkpoint_save(out, &m, &state, settings, NULL, 1, &e));
     assert_says(&e, "stuck/step-10.tmp/of-someone: cannot remove");
     assert_string_equal(names_in(out), "step-10.tmp step-20 ");
     find_and_load(out, 20, &m, said);
@@ -296,9 +295,8 @@ static void save_two(const char *out, Model *a, Model *b)
     Error e = {0};
     json_t *settings = json_object();
     TrainState older = state_at(10), newer = state_at(20);
-    put(at("meta.json"), "{\"tokenizer\": \"byte\"}\n");
-    assert_true(checkpoint_save(out, a, &older, settings, at("meta.json"), 2, &e));
-    assert_true(checkpoint_save(out, b, &newer, settings, at("meta.json"), 2, &e));
+    assert_true(checkpoint_save(out, a, &older, settings, meta_text, 2, &e));
+    assert_true(checkpoint_save(out, b, &newer, settings, meta_text, 2, &e));
     json_decref(settings);
 }
 

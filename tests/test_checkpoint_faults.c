@@ -18,7 +18,7 @@ static int save_with_fault(const char *variable, int call, const char *out, Mode
         TrainState state = state_at(20);
         snprintf(number, sizeof number, "%d", call);
         setenv(variable, number, 1);
-        bool ok = checkpoint_save(out, m, &state, settings, at("meta.json"), 1, &e);
+        bool ok = checkpoint_save(out, m, &state, settings, meta_text, 1, &e);
         _exit(ok ? 0 : strstr(e.text, out) && strstr(e.text, "No space left") ? 1 : 2);
     }
     int status;
@@ -53,7 +53,6 @@ static int fault_everywhere(const char *variable, bool twenty_exists)
     for (int i = 0; i < 3; i++)
         model_make(&saved[i], &small, true, (uint32_t)i + 1);
     model_make(&into, &small, true, 4);
-    put(at("meta.json"), "{\"tokenizer\": \"byte\"}\n");
     int call = 0, status, before = twenty_exists ? 1 : 0;
     do {
         char out[PATH_SIZE], name[64];
@@ -115,7 +114,7 @@ static void test_full_filesystem(void **unused)
         if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("tmpfs", out, "tmpfs", 0, "size=96k") != 0)
             _exit(77);
         save(&saved[0], out, state_at(10), 1);
-        if (checkpoint_save(out, &saved[2], &state, settings, "", 1, &e))
+        if (checkpoint_save(out, &saved[2], &state, settings, NULL, 1, &e))
             _exit(1);
         if (!strstr(e.text, "tiny/step-20.tmp/") || !strstr(e.text, "No space left"))
             _exit(2);
@@ -145,21 +144,17 @@ static void test_save_refuses(void **unused)
     Error e = {0};
     model_make(&m, &small, true, 1);
     put(in_folder(out, "file"), "");
-    assert_false(checkpoint_save(in_folder(out, "file"), &m, &state, settings, "", 1, &e));
+    assert_false(checkpoint_save(in_folder(out, "file"), &m, &state, settings, NULL, 1, &e));
     assert_says(&e, "refuses/file: exists and is not a folder");
     e = (Error){0};
-    assert_false(checkpoint_save(out, &m, &state, settings, in_folder(out, "no-meta.json"), 1, &e));
-    assert_says(&e, "no-meta.json: cannot open");
-    assert_string_equal(names_in(out), "file ");
-    e = (Error){0};
     error_set(&model_error, "an op has failed"); /* copies do nothing from then on: what they would give is not saved */
-    assert_false(checkpoint_save(out, &m, &state, settings, "", 1, &e));
+    assert_false(checkpoint_save(out, &m, &state, settings, NULL, 1, &e));
     assert_says(&e, "an op has failed");
     assert_string_equal(names_in(out), "file ");
     model_free(&m);
     model_make(&m, &small, false, 1);
     e = (Error){0};
-    assert_false(checkpoint_save(out, &m, &state, settings, "", 1, &e));
+    assert_false(checkpoint_save(out, &m, &state, settings, NULL, 1, &e));
     assert_says(&e, "not in training");
     json_decref(settings);
     model_free(&m);

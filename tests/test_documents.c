@@ -242,7 +242,7 @@ static void test_info(void **state)
     put_bytes("bare/train.bin", ids, sizeof ids);
     ends(1, "bare/train.bin: token 3, at byte offset 6, is 60000, but the vocabulary is 0 .. 50256", "data info bare");
     ends(0, "unknown, since there is no meta.json; vocabulary taken to be 65536", "data info bare --vocab-size 65536");
-    ends(2, "--vocab-size is \"0\"", "data info bare --vocab-size 0");
+    ends(2, "vocab-size: '0' is not a whole number from 1", "data info bare --vocab-size 0");
     ends(1, "no train.bin and no *train*.bin in this folder", "data info tree");
     ends(2, "DIR is needed", "data info");
     works("data prepare info.txt --val-fraction 0 --out info");

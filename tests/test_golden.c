@@ -29,7 +29,7 @@ static char output[1 << 16]; /* what the last run has printed, stdout and stderr
  * process crashed. */
 static int golden(const char *dir, const char *extra)
 {
-    char *argv[] = {"tally golden", (char *)dir, "--out", (char *)at("out"), extra ? (char *)extra : "--threads=1", NULL};
+    char *argv[] = {"tally", "golden", (char *)dir, "--out", (char *)at("out"), extra ? (char *)extra : "--threads=1", NULL};
     int status;
     dir_remove(at("out"), &(Error){0});
     fflush(NULL);
@@ -39,7 +39,7 @@ static int golden(const char *dir, const char *extra)
         int fd = open(at("log"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
         dup2(fd, 1);
         dup2(fd, 2);
-        exit(golden_main(5, argv));
+        exit(tally_main(6, argv));
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     FILE *f = fopen(at("log"), "r");
@@ -294,12 +294,12 @@ static void test_own_folder_is_refused(void **state)
     char command[2 * PATH_SIZE];
     snprintf(command, sizeof command, "rm -rf '%s' && cp -r tests/golden/g01 '%s'", at("out"), at("out"));
     assert_int_equal(system(command), 0);
-    char *argv[] = {"tally golden", (char *)at("out"), "--out", (char *)at("out"), NULL};
+    char *argv[] = {"tally", "golden", (char *)at("out"), "--out", (char *)at("out"), NULL};
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         freopen("/dev/null", "w", stderr);
-        exit(golden_main(4, argv));
+        exit(tally_main(5, argv));
     }
     int status;
     waitpid(child, &status, 0);

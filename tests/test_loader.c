@@ -1,11 +1,7 @@
-/* The order of windows, the loader and the evaluation. Token i of every stream here is the number i, so that a row tells where it
- * came from. */
+/* The loader. Token i of every stream here, unless it is about documents, is the number i, so that a row tells where it came
+ * from. */
 #include "base/clock.h"
-#include "base/file.h"
 #include "data/evaluation.h"
-#include "data/loader.h"
-#include "data/order.h"
-#include "data/stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,236 +13,8 @@
 
 #include <math.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { V = 65536 };
-
-static char dir[64];
-
-static void assert_says(const Error *e, const char *part)
-{
-    if (!e->set || !strstr(e->text, part))
-        fail_msg("wanted a message with \"%s\", got \"%s\"", part, e->set ? e->text : "(no error)");
-}
-
-/* A stream of the tokens 0 .. n-1 in headerless shards of `shard` tokens; close and unlink with stream_drop. */
-static TokenStream stream_make(int n, int shard)
-{
-    char path[128], pattern[128];
-    for (int first = 0; first < n; first += shard) {
-        uint16_t tokens[8192];
-        int count = n - first < shard ? n - first : shard;
-        for (int i = 0; i < count; i++)
-            tokens[i] = (uint16_t)(first + i);
-        snprintf(path, sizeof path, "%s/t%05d.bin", dir, first);
-        FILE *f = fopen(path, "wb");
-        assert_int_equal(fwrite(tokens, 2, (size_t)count, f), count);
-        fclose(f);
-    }
-    snprintf(pattern, sizeof pattern, "%s/t*.bin", dir);
-    Error e = {0};
-    TokenStream s;
-    if (!token_stream_open(&s, pattern, "train", &e))
-        fail_msg("%s", e.text);
-    assert_int_equal(s.count, n);
-    return s;
-}
-
-static void stream_drop(TokenStream *s)
-{
-    char path[128];
-    for (int64_t first = 0; first < s->count; first++) {
-        snprintf(path, sizeof path, "%s/t%05d.bin", dir, (int)first);
-        unlink(path);
-    }
-    token_stream_close(s);
-}
-
-static Loader *loader_make(const TokenStream *s, LoaderConfig c)
-{
-    Error e = {0};
-    c.vocab_size = c.vocab_size ? c.vocab_size : V;
-    c.world = c.world ? c.world : 1;
-    Loader *l = loader_create(s, &c, &e);
-    if (!l)
-        fail_msg("%s", e.text);
-    return l;
-}
-
-static StepBatch next(Loader *l)
-{
-    Error e = {0};
-    StepBatch b;
-    if (!loader_next(l, &b, &e))
-        fail_msg("%s", e.text);
-    return b;
-}
-
-/* Checks that row `row` is a window, consecutive tokens with targets one further, and after `count` of them nothing. count 0: a
- * row that does not exist. */
-static Window row_window(const StepBatch *b, int64_t row, int64_t T)
-{
-    const int32_t *tokens = b->tokens + row * T, *targets = b->targets + row * T;
-    int64_t count = 0;
-    while (count < T && targets[count] != -1)
-        count++;
-    for (int64_t t = 0; t < T; t++) {
-        assert_int_equal(tokens[t], t < count ? tokens[0] + t : 0);
-        assert_int_equal(targets[t], t < count ? tokens[0] + t + 1 : -1);
-    }
-    return (Window){tokens[0], count};
-}
-
-/* The window's start; -1: a row that does not exist. */
-static int row_start(const StepBatch *b, int64_t row, int64_t T)
-{
-    Window w = row_window(b, row, T);
-    return w.count > 0 ? (int)w.start : -1;
-}
-
-/* ---- Order ---- */
-
-/* Expected values: another implementation, in Python, of Philox (itself checked against published vectors), key, network and
- * offset. They are part of the results: a checkpoint's position means something only under this order. */
-static void order_is_pinned(void **state)
-{
-    (void)state;
-    static const Window want[3][11] = {
-        {{58, 10}, {28, 10}, {68, 10}, {18, 10}, {98, 6}, {0, 8}, {38, 10}, {48, 10}, {78, 10}, {8, 10}, {88, 10}},
-        {{42, 10}, {0, 2}, {12, 10}, {22, 10}, {2, 10}, {82, 10}, {52, 10}, {62, 10}, {92, 10}, {32, 10}, {72, 10}},
-        {{68, 10}, {88, 10}, {0, 8}, {78, 10}, {8, 10}, {58, 10}, {48, 10}, {18, 10}, {38, 10}, {28, 10}, {98, 6}}};
-    static const int64_t epochs[3] = {0, 1, 1ll << 33};
-    Error e = {0};
-    WindowOrder o;
-    assert_true(window_order_init(&o, 105, 10, 1337, NULL, &e));
-    assert_int_equal(o.windows, 11);
-    for (int i = 0; i < 3; i++)
-        for (int g = 0; g < 11; g++) {
-            Window w = window_order_window(&o, epochs[i] * 11 + g);
-            assert_int_equal(w.start, want[i][g].start);
-            assert_int_equal(w.count, want[i][g].count);
-        }
-}
-
-/* Every n and T: windows are full but for one at each end, no target is in two of an epoch's, fewer than T are in none, and every
- * target meets every length of context in some epoch, as far as the text reaches back; the last ones some. */
-static void every_window_once_every_target_sometime(void **state)
-{
-    (void)state;
-    for (int64_t n = 2; n <= 70; n++)
-        for (int64_t T = 1; T < n && T <= 9; T++) {
-            enum { EPOCHS = 200 }; /* a cut is missed with probability (8/9)^200 = 6e-11; the seed is fixed */
-            Error e = {0};
-            WindowOrder o;
-            bool ever[70][10] = {{false}}; /* target, how many tokens before it its window has */
-            assert_true(window_order_init(&o, n, T, 7, NULL, &e));
-            for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
-                int used[70] = {0}, unused = 0, shorter = 0;
-                for (int64_t g = 0; g < o.windows; g++) {
-                    Window w = window_order_window(&o, epoch * o.windows + g);
-                    assert_in_range(w.count, 1, T);
-                    assert_in_range(w.start, 0, n - 1 - w.count);
-                    assert_true(w.count == T || w.start == 0 || w.start + w.count == n - 1);
-                    shorter += w.count < T;
-                    for (int64_t t = 1; t <= w.count; t++) {
-                        used[w.start + t]++;
-                        ever[w.start + t][t] = true;
-                    }
-                }
-                assert_in_range(shorter, 0, 2);
-                for (int64_t i = 1; i < n; i++) {
-                    assert_in_range(used[i], 0, 1);
-                    unused += !used[i];
-                }
-                assert_in_range(unused, 0, T - 1);
-            }
-            for (int64_t i = 1; i < n; i++) {
-                assert_non_null(memchr(ever[i], true, sizeof ever[i]));
-                for (int64_t t = 1; t <= T && t <= i; t++) /* at the very end only the cuts that reach so far */
-                    assert_true(ever[i][t] || i > (o.windows - 1) * T + 1);
-            }
-        }
-}
-
-/* Large counts, around powers of 4 where the network's width changes: still a permutation, and not in order. */
-static void large_permutations(void **state)
-{
-    (void)state;
-    static const int64_t counts[] = {1, 2, 3, 4, 5, 255, 256, 257, 4095, 4096, 4097, 65536, 65537, 100003};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        Error e = {0};
-        WindowOrder o;
-        char *seen = calloc((size_t)counts[i], 1);
-        int64_t fixed = 0;
-        assert_true(window_order_init(&o, counts[i] + 1, 1, 42, NULL, &e));
-        for (int64_t g = 0; g < counts[i]; g++) {
-            int64_t start = window_order_window(&o, g).start;
-            assert_in_range(start, 0, counts[i] - 1);
-            assert_int_equal(seen[start]++, 0);
-            fixed += start == g;
-        }
-        assert_true(counts[i] < 10 || fixed < 10); /* a random permutation has one fixed point on average */
-        free(seen);
-    }
-    /* 2^40 windows of 1024 tokens: no table, no overflow */
-    Error e = {0};
-    WindowOrder o;
-    assert_true(window_order_init(&o, (1ll << 50) + 5, 1024, 1, NULL, &e));
-    assert_int_equal(o.windows, (1ll << 40) + 1);
-    for (int64_t g = (1ll << 41) - 5; g < (1ll << 41) + 5; g++)
-        assert_in_range(window_order_window(&o, g).start, 0, (1ll << 50) + 3);
-}
-
-/* The six orders of three windows are equally likely: chi-square with 5 degrees of freedom is below 20.5 in 99.9 % of cases. */
-static void small_permutations_are_uniform(void **state)
-{
-    (void)state;
-    enum { EPOCHS = 6000 };
-    Error e = {0};
-    WindowOrder o;
-    int seen[27] = {0};
-    double chi_square = 0;
-    assert_true(window_order_init(&o, 4, 1, 1, NULL, &e));
-    for (int64_t epoch = 0; epoch < EPOCHS; epoch++)
-        seen[9 * window_order_window(&o, 3 * epoch).start + 3 * window_order_window(&o, 3 * epoch + 1).start +
-             window_order_window(&o, 3 * epoch + 2).start]++;
-    static const int orders[6] = {0 * 9 + 1 * 3 + 2, 0 * 9 + 2 * 3 + 1, 1 * 9 + 0 * 3 + 2,
-                                  1 * 9 + 2 * 3 + 0, 2 * 9 + 0 * 3 + 1, 2 * 9 + 1 * 3 + 0};
-    for (int i = 0; i < 6; i++) {
-        double off = seen[orders[i]] - EPOCHS / 6.0;
-        chi_square += off * off / (EPOCHS / 6.0);
-    }
-    assert_true(chi_square < 20.5);
-}
-
-/* FIELD-CASES 37. */
-static void too_few_tokens(void **state)
-{
-    (void)state;
-    enum { T = 8 };
-    static const int sizes[] = {1, T, T + 1, T + 2};
-    for (int i = 0; i < 4; i++) {
-        TokenStream s = stream_make(sizes[i], 8192);
-        LoaderConfig c = {.vocab_size = V, .batch_size = 3, .block_size = T, .accumulate = 1, .world = 1};
-        Error e = {0};
-        Loader *l = loader_create(&s, &c, &e);
-        if (sizes[i] <= T) {
-            char part[80];
-            snprintf(part, sizeof part, "t00000.bin: %d tokens are too few: block_size 8 needs at least 9", sizes[i]);
-            assert_null(l);
-            assert_says(&e, part);
-        } else {
-            StepBatch b = next(l);
-            assert_int_equal(loader_epoch_windows(l), sizes[i] - T); /* 8 targets are one window, 9 are two */
-            for (int row = 0; row < 3; row++)
-                assert_in_range(row_start(&b, row, T), 0, sizes[i] - 2);
-        }
-        loader_destroy(l);
-        stream_drop(&s);
-    }
-}
-
-/* ---- Loader ---- */
+#include "tests/stream_rig.h"
 
 static void impossible_settings(void **state)
 {
@@ -365,7 +133,6 @@ static void resume_anywhere(void **state)
     }
     Error e = {0};
     assert_false(loader_seek(l, -1, &e));
-    assert_true(loader_wait_seconds(l) >= 0 && loader_bytes(l) == 2 * 2 * 4 * 3 * 4 * T);
     assert_int_equal(loader_steps_left(l), INT64_MAX);
     loader_destroy(other);
     loader_destroy(l);
@@ -373,10 +140,12 @@ static void resume_anywhere(void **state)
 }
 
 static int taken_blocks;
+static size_t taken_bytes;
 
 static void *counted_take(size_t bytes, const char *what, Error *e)
 {
     taken_blocks++;
+    taken_bytes += bytes;
     return memory_get(e, bytes, 1, what);
 }
 
@@ -401,7 +170,7 @@ static void kept_batches(void **state)
                                                .kept = 1,
                                                .memory_take = counted_take,
                                                .memory_give = counted_give});
-    assert_true(taken_blocks == 6 && loader_bytes(l) == 3 * 2 * 4 * 2 * B * T);
+    assert_true(taken_blocks == 6 && taken_bytes == 3 * 2 * 4 * 2 * B * T);
     StepBatch last = {0};
     int32_t copy[2 * B * T];
     for (int step = 0; step < STEPS; step++) {
@@ -480,20 +249,6 @@ static void bad_id_in_the_data(void **state)
 }
 
 /* ---- Documents, and targets that do not count ---- */
-
-/* A stream of these tokens, one shard; stream_drop as well. */
-static TokenStream stream_of(const uint16_t *tokens, int n)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/t00000.bin", dir);
-    FILE *f = fopen(path, "wb");
-    assert_int_equal(fwrite(tokens, 2, (size_t)n, f), n);
-    fclose(f);
-    Error e = {0};
-    TokenStream s;
-    assert_true(token_stream_open(&s, path, "train", &e));
-    return s;
-}
 
 /* Random documents of 0 .. longest tokens (1 and up; 0 is the separator), with a separator before, between and behind. */
 static int documents_make(uint16_t *tokens, int most, int longest)
@@ -643,13 +398,14 @@ static void under_load(void **state)
     TokenStream s = stream_of(tokens, N);
     Loader *l = loader_make(&s, (LoaderConfig){.batch_size = B, .block_size = T, .accumulate = 1});
     next(l); /* the first has to be waited for */
-    double begin = clock_seconds(), waited = loader_wait_seconds(l), cpu = cpu_seconds();
+    double begin = clock_seconds(), waited = 0, cpu = cpu_seconds();
     for (int step = 0; step < STEPS; step++) {
-        double until = clock_seconds() + B * T / 10e6;
+        double from = clock_seconds(), until = from + B * T / 10e6;
         next(l);
+        waited += clock_seconds() - from;
         usleep((useconds_t)fmax(0, 1e6 * (until - clock_seconds())));
     }
-    double seconds = clock_seconds() - begin, share = (loader_wait_seconds(l) - waited) / seconds;
+    double seconds = clock_seconds() - begin, share = waited / seconds;
     double core = (cpu_seconds() - cpu) / (STEPS * B * T / 10e6);
     print_message("at 10 million tokens/s: %.3f %% of a step waiting for the loader, %.1f %% of a core\n", 100 * share,
                   100 * core);
@@ -667,136 +423,17 @@ static void slow_disk(void **state)
     (void)state;
     TokenStream s = stream_make(500, 8192);
     Loader *l = loader_make(&s, (LoaderConfig){.batch_size = 1, .block_size = 8, .accumulate = 1, .delay = 0.02});
+    double begin = clock_seconds();
     for (int step = 0; step < 10; step++)
         next(l);
-    assert_true(loader_wait_seconds(l) > 0.19);
+    assert_true(clock_seconds() - begin > 0.19);
     loader_destroy(l);
     stream_drop(&s);
-}
-
-/* ---- Evaluation ---- */
-
-/* Every n and T: all n - 1 targets count exactly once over the whole split. */
-static void whole_split_counts_each_target_once(void **state)
-{
-    (void)state;
-    for (int n = 2; n <= 40; n++) {
-        TokenStream s = stream_make(n, 9);
-        for (int T = 1; T <= n + 2; T += 1 + T / 4)
-            for (int B = 1; B <= 5; B += 2) {
-                EvaluationData d = {&s, V, B, T, 0, 1, NULL};
-                Error e = {0};
-                int seen[50] = {0}, total = 0;
-                int32_t *tokens = calloc((size_t)(B * T), 4), *targets = calloc((size_t)(B * T), 4);
-                assert_true(evaluation_check(&d, &e));
-                for (int64_t i = 0; i < evaluation_batches(&d); i++) {
-                    int64_t counted, here = 0;
-                    assert_true(evaluation_batch(&d, 3, i, tokens, targets, &counted, &e));
-                    for (int k = 0; k < B * T; k++) {
-                        if (targets[k] == -1)
-                            continue;
-                        assert_int_equal(targets[k], tokens[k] + 1);
-                        seen[targets[k]]++;
-                        here++;
-                    }
-                    assert_int_equal(counted, here);
-                    assert_true(here > 0); /* no batch for nothing */
-                    total += (int)here;
-                }
-                assert_int_equal(total, n - 1);
-                for (int i = 1; i < n; i++)
-                    assert_int_equal(seen[i], 1);
-                free(tokens);
-                free(targets);
-            }
-        stream_drop(&s);
-    }
-}
-
-static void random_evaluation(void **state)
-{
-    (void)state;
-    enum { N = 200, T = 8, B = 3, K = 50 };
-    TokenStream s = stream_make(N, 33);
-    EvaluationData d = {&s, V, B, T, K, 11, NULL}, narrow = {&s, V, 1, T, K * B, 11, NULL};
-    Error e = {0};
-    int32_t tokens[B * T], targets[B * T], alone[T], alone_targets[T], other[B * T], other_targets[B * T];
-    int64_t counted;
-    int different = 0, lowest = N, highest = 0;
-    assert_int_equal(evaluation_batches(&d), K);
-    for (int i = K - 1; i >= 0; i--) {
-        assert_true(evaluation_batch(&d, 2, i, tokens, targets, &counted, &e));
-        assert_int_equal(counted, B * T);
-        StepBatch b = {tokens, targets, 1, counted};
-        for (int row = 0; row < B; row++) {
-            int start = row_start(&b, row, T);
-            assert_in_range(start, 0, N - 1 - T);
-            lowest = start < lowest ? start : lowest;
-            highest = start > highest ? start : highest;
-            assert_true(evaluation_batch(&narrow, 2, i * B + row, alone, alone_targets, &counted,
-                                         &e)); /* the same windows, cut otherwise */
-            assert_memory_equal(alone, tokens + row * T, sizeof alone);
-        }
-        assert_true(evaluation_batch(&d, 3, i, other, other_targets, &counted, &e));
-        different += memcmp(tokens, other, sizeof tokens) != 0;
-    }
-    assert_int_equal(different, K); /* another evaluation, other windows */
-    assert_true(lowest < 10 && highest > N - 1 - T - 10);
-    d.vocab_size = 100;
-    assert_false(evaluation_batch(&d, 2, 0, tokens, targets, &counted, &e) &&
-                 evaluation_batch(&d, 2, 1, tokens, targets, &counted, &e));
-    assert_says(&e, "but the vocabulary is 0 .. 99");
-    stream_drop(&s);
-}
-
-static void evaluation_of_too_little(void **state)
-{
-    (void)state;
-    enum { T = 8 };
-    TokenStream s = stream_make(1, 10);
-    EvaluationData d = {&s, V, 1, T, 0, 0, NULL};
-    Error e = {0};
-    assert_false(evaluation_check(&d, &e));
-    assert_says(&e, "t00000.bin: has 1 token; an evaluation needs at least 2");
-    stream_drop(&s);
-    s = stream_make(4, 10); /* random batches of a split shorter than a window: padded */
-    d.iters = 2;
-    int32_t tokens[T], targets[T];
-    static const int32_t want_tokens[T] = {0, 1, 2}, want_targets[T] = {1, 2, 3, -1, -1, -1, -1, -1};
-    int64_t counted;
-    e = (Error){0};
-    assert_true(evaluation_check(&d, &e));
-    assert_true(evaluation_batch(&d, 0, 1, tokens, targets, &counted, &e));
-    assert_int_equal(counted, 3);
-    assert_memory_equal(tokens, want_tokens, sizeof tokens);
-    assert_memory_equal(targets, want_targets, sizeof targets);
-    d.batch_size = 0;
-    assert_false(evaluation_check(&d, &e));
-    stream_drop(&s);
-}
-
-static int make_dir(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "/tmp/test_loader-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    Error e = {0};
-    return dir_remove(dir, &e) ? 0 : -1;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_is_pinned),
-        cmocka_unit_test(every_window_once_every_target_sometime),
-        cmocka_unit_test(large_permutations),
-        cmocka_unit_test(small_permutations_are_uniform),
-        cmocka_unit_test(too_few_tokens),
         cmocka_unit_test(impossible_settings),
         cmocka_unit_test(windows_cross_shards_and_epochs),
         cmocka_unit_test(same_order_for_any_ranks),
@@ -809,9 +446,6 @@ int main(void)
         cmocka_unit_test(targets_after_a_token_do_not_count),
         cmocka_unit_test(under_load),
         cmocka_unit_test(slow_disk),
-        cmocka_unit_test(whole_split_counts_each_target_once),
-        cmocka_unit_test(random_evaluation),
-        cmocka_unit_test(evaluation_of_too_little),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -1,10 +1,10 @@
 /* tally data prepare, tally tokenize, tally detokenize: run as commands in a child process. */
-#include "base/args.h"
+#include "base/options.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "data/prepare.h"
 #include "data/stream.h"
-#include "tools/data.h"
+#include "tools/commands.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,12 +35,12 @@ typedef struct Output {
     size_t out_size, err_size;
 } Output;
 
-enum { MAX_ARGS = 12 };
+enum { MAX_ARGS = 13 };
 
-/* Runs command(argv) in a child, argv as one line split at blanks, with `input` as its standard input. */
-static Output run(int (*command)(int, char **), const char *name, const char *line, const void *input, size_t n)
+/* Runs tally in a child, its arguments one line split at blanks, with `input` as its standard input. */
+static Output run(const char *line, const void *input, size_t n)
 {
-    char copy[512], *argv[MAX_ARGS + 1] = {(char *)name};
+    char copy[512], *argv[MAX_ARGS + 1] = {"tally"};
     int argc = 1;
     snprintf(copy, sizeof copy, "%s", line);
     for (char *word = strtok(copy, " "); word && argc < MAX_ARGS; word = strtok(NULL, " "))
@@ -49,7 +49,7 @@ static Output run(int (*command)(int, char **), const char *name, const char *li
     pid_t child = fork();
     if (child == 0) {
         if (freopen("stdin", "rb", stdin) && freopen("stdout", "wb", stdout) && freopen("stderr", "wb", stderr))
-            exit(command(argc, argv));
+            exit(tally_main(argc, argv));
         _exit(99);
     }
     int status = 0;
@@ -72,7 +72,9 @@ static void output_free(Output *o)
  * all). */
 static void data_ends(const char *line, const char *input, int code, const char *out, const char *err)
 {
-    Output o = run(data_main, "tally data", line, input, strlen(input));
+    char whole[512];
+    snprintf(whole, sizeof whole, "data %s", line);
+    Output o = run(whole, input, strlen(input));
     if (o.code != code || !strstr(o.out, out) || (err ? !strstr(o.err, err) : o.err_size > 0))
         fail_msg("tally data %s: code %d, printed \"%s\", said \"%s\"", line, o.code, o.out, o.err);
     output_free(&o);
@@ -146,21 +148,21 @@ static void prepare_refuses(void **state)
     data_ends("prepare text --out x --val-fraction 1", "", 2, "",
               "tally data prepare: --val-fraction is 1; it must be at least 0 and less than 1");
     data_ends("prepare text --out x --val-fraction -0.1", "", 2, "", "--val-fraction is -0.1");
-    data_ends("prepare text --out x --val-fraction nan", "", 2, "", "--val-fraction is nan");
-    data_ends("prepare text --out x --val-fraction 1e", "", 2, "", "--val-fraction is \"1e\", which is not a number");
+    data_ends("prepare text --out x --val-fraction nan", "", 2, "", "val-fraction: 'nan' is not a number");
+    data_ends("prepare text --out x --val-fraction 1e", "", 2, "", "val-fraction: '1e' is not a number");
     data_ends("prepare text --out x --tokenizer words", "", 2, "", "no tokenizer is called \"words\"");
     data_ends("prepare text", "", 2, "", "tally data prepare: --out DIR is needed");
     data_ends("prepare --out x", "", 2, "", "needs at least one text");
-    data_ends("mend text --out x", "", 2, "", "\"mend\" is not known");
+    data_ends("mend text --out x", "", 2, "", "there is no command 'data mend'");
     data_ends("prepare text --out x --frobnicate", "", 2, "", "unrecognized option");
     data_ends("prepare nothing - --out x", "", 1, "", "tally data prepare: there is no text: the input is empty");
     data_ends("prepare absent --out x", "", 1, "", "tally data prepare: absent: cannot open");
     data_ends("prepare /dev/null --out x", "", 1, "", "tally data prepare: /dev/null: is a device");
     data_ends("prepare no*such --out x", "", 1, "", "no*such: no such file, and as a pattern it matches none");
-    data_ends("prepare text --out x --shard-tokens 1", "", 2, "", "--shard-tokens is \"1\"; a whole number of at least 2");
-    data_ends("prepare text --out x --shard-tokens 2147483648", "", 2, "", "a file's header can count 2147483647");
+    data_ends("prepare text --out x --shard-tokens 1", "", 2, "", "shard-tokens: '1' is not a whole number from 2");
+    data_ends("prepare text --out x --shard-tokens 2147483648", "", 2, "", "is not a whole number from 2 to 2147483647");
     data_ends("prepare text --out x --separator ab", "", 2, "", "--separator is 2 tokens of the char tokenizer; one is needed");
-    data_ends("prepare text --out x --threads no", "", 2, "", "--threads is \"no\"");
+    data_ends("prepare text --out x --threads no", "", 2, "", "threads: 'no' is not a whole number");
     data_ends("prepare - - --out x", "", 2, "", "standard input, -, can be read once only");
     data_ends("prepare fifo --out x", "", 1, "", "tally data prepare: fifo: is a FIFO");
     data_ends("prepare - --out x", "a", 1, "", "train.bin would hold 0 tokens, and at least 2 are needed");
@@ -180,7 +182,7 @@ static void prepare_vocabulary_decides_width(void **state)
         memcpy(text + 4 * i, c, 4);
     }
     for (int kinds = 65536; kinds <= 65537; kinds++) {
-        Output o = run(data_main, "tally data", "prepare - --out wide --val-fraction 0", text, 4 * (size_t)kinds);
+        Output o = run("data prepare - --out wide --val-fraction 0", text, 4 * (size_t)kinds);
         Error e = {0};
         TokenStream s;
         size_t size;
@@ -210,7 +212,9 @@ static bool old_or_new_or_refused(void)
     bool new = false;
     if (file_exists("full/unfinished")) {
         assert_false(token_stream_open(&train, "full", "train", &e));
-        assert_non_null(strstr(e.text, "full/unfinished: says that `tally data prepare` was interrupted there: run it again"));
+        assert_non_null(strstr(
+            e.text,
+            "full/unfinished: says that `tally data prepare` is at work there or was interrupted: wait for it, or run it again"));
     } else {
         assert_true(token_stream_open(&train, "full", "train", &e) && token_stream_open(&val, "full", "val", &e));
         assert_int_equal(meta_number("full/meta.json", "train_tokens"), train.count);
@@ -237,7 +241,7 @@ static void prepare_is_interrupted(void **state)
             snprintf(number, sizeof number, "%d", call);
             data_ends("prepare - --tokenizer byte --out full", "01234567890123456789", 0, "", NULL); /* 18 + 2 */
             setenv(faults[kind], number, 1);
-            Output o = run(data_main, "tally data", "prepare text --out full --shard-tokens 4", "", 0); /* 10 + 2 */
+            Output o = run("data prepare text --out full --shard-tokens 4", "", 0); /* 10 + 2 */
             unsetenv(faults[kind]);
             code = o.code;
             assert_true(kind == 1 || (code == 0) == (o.err_size == 0));
@@ -256,10 +260,10 @@ static void prepare_is_interrupted(void **state)
 }
 
 /* Runs a filter on n bytes of input; wants code and, exactly, `out` or a part of the message. */
-static void filter_ends(int (*command)(int, char **), const char *line, const void *input, size_t n, int code, const void *out,
-                        size_t out_size, const char *err)
+static void filter_ends(const char *line, const void *input, size_t n, int code, const void *out, size_t out_size,
+                        const char *err)
 {
-    Output o = run(command, "tally filter", line, input, n);
+    Output o = run(line, input, n);
     if (o.code != code || (code == 0 && (o.out_size != out_size || memcmp(o.out, out, out_size) != 0)) ||
         (err ? !strstr(o.err, err) : o.err_size > 0))
         fail_msg("%s: code %d, printed \"%s\", said \"%s\"", line, o.code, o.out, o.err);
@@ -270,35 +274,34 @@ static void tokenize_and_detokenize(void **state)
 {
     (void)state;
     data_ends("prepare - --out ab --val-fraction 0", "ab\xC3\xA9", 0, "", NULL);
-    filter_ends(tokenize_main, "--tokenizer ab",
+    filter_ends("tokenize --tokenizer ab",
                 "b\xC3\xA9"
                 "a",
                 4, 0, "1 2 0\n", 6, NULL);
-    filter_ends(tokenize_main, "--tokenizer ab/meta.json", "", 0, 0, "\n", 1, NULL);
-    filter_ends(tokenize_main, "--tokenizer byte", "\0\xFF\n", 3, 0, "0 255 10\n", 9, NULL);
-    filter_ends(tokenize_main, "--tokenizer ab", "axb", 3, 1, "", 0,
-                "tally filter: character 'x' U+0078 at byte offset 1 is not");
-    filter_ends(tokenize_main, "--tokenizer absent", "a", 1, 1, "", 0, "tally filter: absent: cannot open");
-    filter_ends(tokenize_main, "", "a", 1, 2, "", 0, "--tokenizer is needed");
-    filter_ends(tokenize_main, "--tokenizer byte more", "a", 1, 2, "", 0, "Too many arguments");
-    filter_ends(detokenize_main, "--tokenizer ab", "1\t2\n\r\v0 0002", 12, 0,
+    filter_ends("tokenize --tokenizer ab/meta.json", "", 0, 0, "\n", 1, NULL);
+    filter_ends("tokenize --tokenizer byte", "\0\xFF\n", 3, 0, "0 255 10\n", 9, NULL);
+    filter_ends("tokenize --tokenizer ab", "axb", 3, 1, "", 0, "tally tokenize: character 'x' U+0078 at byte offset 1 is not");
+    filter_ends("tokenize --tokenizer absent", "a", 1, 1, "", 0, "tally tokenize: absent: cannot open");
+    filter_ends("tokenize ", "a", 1, 2, "", 0, "--tokenizer is needed");
+    filter_ends("tokenize --tokenizer byte more", "a", 1, 2, "", 0, "'more' is not a flag");
+    filter_ends("detokenize --tokenizer ab", "1\t2\n\r\v0 0002", 12, 0,
                 "b\xC3\xA9"
                 "a\xC3\xA9",
                 6, NULL);
-    filter_ends(detokenize_main, "--tokenizer byte", "", 0, 0, "", 0, NULL);
-    filter_ends(detokenize_main, "--tokenizer byte", " 0 255\n", 7, 0, "\0\xFF", 2, NULL);
-    filter_ends(detokenize_main, "--tokenizer ab", "0 3", 3, 1, "", 0,
+    filter_ends("detokenize --tokenizer byte", "", 0, 0, "", 0, NULL);
+    filter_ends("detokenize --tokenizer byte", " 0 255\n", 7, 0, "\0\xFF", 2, NULL);
+    filter_ends("detokenize --tokenizer ab", "0 3", 3, 1, "", 0,
                 "byte offset 2: \"3\" is not a token id; ids are decimal numbers, 0 .. 2");
-    filter_ends(detokenize_main, "--tokenizer byte", "7 -1", 4, 1, "", 0, "byte offset 2: \"-1\" is not");
-    filter_ends(detokenize_main, "--tokenizer byte", "0x10", 4, 1, "", 0, "byte offset 0: \"0x10\" is not");
-    filter_ends(detokenize_main, "--tokenizer byte", "18446744073709551617", 20, 1, "", 0, "\"18446744073709551617\" is not");
-    filter_ends(detokenize_main, "--tokenizer byte", "4294967297", 10, 1, "", 0, "\"4294967297\" is not");
+    filter_ends("detokenize --tokenizer byte", "7 -1", 4, 1, "", 0, "byte offset 2: \"-1\" is not");
+    filter_ends("detokenize --tokenizer byte", "0x10", 4, 1, "", 0, "byte offset 0: \"0x10\" is not");
+    filter_ends("detokenize --tokenizer byte", "18446744073709551617", 20, 1, "", 0, "\"18446744073709551617\" is not");
+    filter_ends("detokenize --tokenizer byte", "4294967297", 10, 1, "", 0, "\"4294967297\" is not");
 
     uint8_t noise[5000];
     for (size_t i = 0; i < sizeof noise; i++)
         noise[i] = (uint8_t)rand();
-    Output ids = run(tokenize_main, "tally filter", "--tokenizer byte", noise, sizeof noise);
-    filter_ends(detokenize_main, "--tokenizer byte", ids.out, ids.out_size, 0, noise, sizeof noise, NULL);
+    Output ids = run("tokenize --tokenizer byte", noise, sizeof noise);
+    filter_ends("detokenize --tokenizer byte", ids.out, ids.out_size, 0, noise, sizeof noise, NULL);
     output_free(&ids);
 }
 
@@ -318,7 +321,7 @@ static void tinyshakespeare(void **state)
     assert_int_equal(meta_number("shakespeare/meta.json", "vocab_size"), 65);
     assert_int_equal(meta_number("shakespeare/meta.json", "train_tokens"), 1003854);
     assert_int_equal(meta_number("shakespeare/meta.json", "val_tokens"), 111540);
-    filter_ends(tokenize_main, "--tokenizer shakespeare", "hello", 5, 0, "46 43 50 50 53\n", 15, NULL);
+    filter_ends("tokenize --tokenizer shakespeare", "hello", 5, 0, "46 43 50 50 53\n", 15, NULL);
 }
 
 static int make_dir(void **state)

@@ -4,6 +4,7 @@
 #include "tools/commands.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "model/ledger.h"
 #include "train/peak.h"
 
@@ -20,7 +21,7 @@ bool bench_settings(Bench *b, int argc, char **argv, Error *e)
     strcpy(o->model, "gpt2");
     o->batch_size = 4;
     o->max_iters = 5;
-    return trainer_settings(&b->trainer, argc, argv, e);
+    return trainer_settings(&b->trainer, NULL, argc, argv, e);
 }
 
 static bool tokens_make(Bench *b, Error *e)
@@ -173,10 +174,7 @@ static bool result_print_json(const Result *r, const Bench *b, Error *e)
                   1e3 * r->seconds[0], "ms_max", 1e3 * r->seconds[r->steps - 1], "tokens_per_s", r->tokens_per_s,
                   "gemm_peak_gflops", b->trainer.gemm_peak / 1e9, "copy_gb_per_s", r->copy / 1e9, "launch_us", 1e6 * r->launch,
                   "mfu", r->mfu, "planned_bytes", (json_int_t)plan_total_bytes(&m->plan), "ops", ops);
-    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-    printf("\n");
-    json_decref(object);
-    return ok || error_set(e, "the result cannot be written as JSON");
+    return json_print(object, e);
 }
 
 static void result_print(const Result *r, const Bench *b)
@@ -224,15 +222,10 @@ static bool bench_run(Bench *b, Error *e)
     return ok;
 }
 
-int bench_main(int argc, char **argv)
+bool bench_command(int argc, char **argv, Error *e)
 {
-    if (argc > 1 && strcmp(argv[1], "amp") == 0)
-        return bench_amp_main(argc, argv);
     Bench b = {0};
-    Error e = {0};
-    bool ok = bench_settings(&b, argc, argv, &e) && bench_run(&b, &e);
+    bool ok = bench_settings(&b, argc, argv, e) && bench_run(&b, e);
     bench_close(&b);
-    if (!ok)
-        fprintf(stderr, "tally bench: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

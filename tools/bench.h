@@ -28,7 +28,4 @@ double bench_median(double *numbers, int64_t n);
 
 void bench_close(Bench *b);
 
-/* `tally bench amp` (bench_amp.c): argv[1] is "amp". */
-int bench_amp_main(int argc, char **argv);
-
 #endif

@@ -15,7 +15,9 @@
  * "total_bytes", "loss", "skipped"}], "amdahl": [{"precision", "predicted", "measured", "gemm_alone", "gemm_free", "classes":
  * {class: times as fast}}]} */
 #include "tools/bench.h"
+#include "tools/commands.h"
 
+#include "base/json.h"
 #include "model/ledger.h"
 
 #include <math.h>
@@ -291,10 +293,7 @@ static bool amp_print_json(const Amp *amp, Error *e)
                   "threads", (json_int_t)first->trainer.model.ctx.target.threads, "target", first->trainer.model.ctx.target.name);
     json_t *object = json_pack("{s:s, s:o, s:o, s:o}", "model", bench_model(first), "settings", settings, "precisions", runs,
                                "amdahl", amdahl);
-    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-    printf("\n");
-    json_decref(object);
-    return ok || error_set(e, "the result cannot be written as JSON");
+    return json_print(object, e);
 }
 
 static bool amp_run(Amp *amp, int argc, char **argv, Error *e)
@@ -314,12 +313,10 @@ static bool amp_run(Amp *amp, int argc, char **argv, Error *e)
     return true;
 }
 
-int bench_amp_main(int argc, char **argv)
+bool bench_amp_command(int argc, char **argv, Error *e)
 {
     Amp amp = {0};
-    Error e = {0};
-    argv[1] = argv[0];
-    bool ok = amp_run(&amp, argc - 1, argv + 1, &e);
+    bool ok = amp_run(&amp, argc, argv, e);
     for (int i = 0; amp.run && i < PRECISIONS; i++) {
         bench_close(&amp.run[i].bench);
         free(amp.run[i].whole);
@@ -327,7 +324,5 @@ int bench_amp_main(int argc, char **argv)
             free(amp.run[i].part[k]);
     }
     free(amp.run);
-    if (!ok)
-        fprintf(stderr, "tally bench amp: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

@@ -1,18 +1,12 @@
-/* tally data: text -> token files. tally tokenize, tally detokenize: text <-> token ids, as filters. */
-#include "tools/data.h"
+/* tally data prepare, tally data stories: text to token files. */
+#include "tools/commands.h"
 
-#include "base/args.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "data/prepare.h"
 #include "data/stories.h"
-#include "data/text.h"
 #include "data/tokenfile.h"
-#include "data/tokenizer.h"
-#include "train/options.h"
 
-#include <argp.h>
-#include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <omp.h>
 #include <signal.h>
@@ -21,160 +15,60 @@
 #include <string.h>
 #include <unistd.h>
 
-int data_finish(const char *command, Error *e)
-{
-    if (!e->set && (fflush(stdout) != 0 || ferror(stdout)))
-        error_set(e, "standard output: cannot write: %s", strerror(errno));
-    if (!e->set)
-        return 0;
-    fprintf(stderr, "%s: %s\n", command, e->text);
-    return e->usage ? 2 : 1;
-}
-
-void data_parse(const struct argp *argp, int argc, char **argv, void *input)
-{
-    argp_err_exit_status = 2;
-    args_dashes(argc, argv);
-    argp_parse(argp, argc, argv, 0, NULL, input);
-}
-
-/* ---- tally data prepare, tally data stories ---- */
-
 /* What the command line asks for. */
 typedef struct Request {
     PrepareOptions prepare;
-    char **files; /* [count] */
-    int count;
+    OptionWords texts;
     double bytes; /* of stories */
-    int64_t seed;
+    int64_t seed, threads;
 } Request;
 
-enum { KEY_SHARD = 256, KEY_THREADS, KEY_BYTES, KEY_SEED, KEY_SEPARATOR };
+#define AT_TYPE Request
+#define TOKENIZER_ROW                                                                                                            \
+    OPTION('t', "tokenizer", OPTION_WORD, prepare.tokenizer, 0, 0, "KIND",                                                       \
+           "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "       \
+           "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR")
+#define SHARD_ROW                                                                                                                \
+    OPTION(0, "shard-tokens", OPTION_INT, prepare.shard_tokens, 2, TOKEN_FILE_MAX_TOKENS, "N",                                   \
+           "Files of so many tokens, train_000000.bin and on, instead of one")
+#define THREADS_ROW                                                                                                              \
+    OPTION(0, "threads", OPTION_INT, threads, 1, 4096, "N", "Threads that encode; default: one per core. The result is the same")
+#define FRACTION_ROW(help) OPTION('f', "val-fraction", OPTION_NUMBER, prepare.val_fraction, -1e9, 1e9, "FRACTION", help)
 
-#define TOKENIZER_OPTION                                                                                                         \
-    {                                                                                                                            \
-        "tokenizer", 't', "KIND", 0,                                                                                             \
-            "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "      \
-            "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR",                           \
-            0                                                                                                                    \
-    }
-#define SPECIAL_OPTION                                                                                                           \
-    {                                                                                                                            \
-        "allow-special", 's', NULL, 0, "Text such as <|endoftext|> is the special token of that name; default: it is text", 0    \
-    }
-#define SHARD_OPTION                                                                                                             \
-    {                                                                                                                            \
-        "shard-tokens", KEY_SHARD, "N", 0, "Files of so many tokens, train_000000.bin and on, instead of one", 0                 \
-    }
-#define THREADS_OPTION                                                                                                           \
-    {                                                                                                                            \
-        "threads", KEY_THREADS, "N", 0, "Threads that encode; default: one per core. The result is the same", 0                  \
-    }
+static const OptionRow prepare_rows[] = {
+    OPTION(0, NULL, OPTION_ARGUMENTS, texts, 1, INT32_MAX, "TEXT",
+           "needs at least one text: a file, a folder, a pattern, or - for standard input"),
+    TOKENIZER_ROW,
+    OPTION('s', "allow-special", OPTION_FLAG, prepare.allow_special, 0, 0, NULL,
+           "Text such as <|endoftext|> is the special token of that name; default: it is text"),
+    OPTION('o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR", "Where to write; made when it doesn't exist"),
+    OPTION(0, "separator", OPTION_WORD, prepare.separator, 0, 0, "TEXT",
+           "What ends a document, besides the end of a file: \\n for a document a line. It has to be one token, which will stand "
+           "between documents. A document validates or trains by a hash of its own text, so that adding files moves none"),
+    FRACTION_ROW("How much is kept for validation: the last characters of the text, or, with --separator, so many of the "
+                 "documents (default 0.1; 0: nothing)"),
+    SHARD_ROW,
+    THREADS_ROW,
+};
 
-static const struct argp_option prepare_options[] = {
-    TOKENIZER_OPTION,
-    SPECIAL_OPTION,
-    {"out", 'o', "DIR", 0, "Where to write; made when it doesn't exist", 0},
-    {"separator", KEY_SEPARATOR, "TEXT", 0,
-     "What ends a document, besides the end of a file: \\n for a document a line. It has to be one token, which will stand "
-     "between "
-     "documents. A document validates or trains by a hash of its own text, so that adding files moves none",
-     0},
-    {"val-fraction", 'f', "FRACTION", 0,
-     "How much is kept for validation: the last characters of the text, or, with --separator, so many of the documents (default "
-     "0.1; 0: nothing)",
-     0},
-    SHARD_OPTION,
-    THREADS_OPTION,
-    {0}};
-
-static const struct argp_option stories_options[] = {
-    {"bytes", KEY_BYTES, "SIZE", 0, "How much, at least, e.g. 20MB (default 1MB)", 0},
-    {"seed", KEY_SEED, "N", 0, "Which stories (default 1)", 0},
-    {"out", 'o', "DIR", 0, "Write tokens there, ready to train on; default: the text to standard output, a story a line", 0},
-    {"val-fraction", 'f', "FRACTION", 0, "How many of the stories are kept for validation (default 0.1)", 0},
-    TOKENIZER_OPTION,
-    SHARD_OPTION,
-    THREADS_OPTION,
-    {0}};
-
-/* A whole number of at least `least`; anything else ends the program. */
-static int64_t count_parse(const char *name, const char *arg, int64_t least, struct argp_state *state)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(arg, &end, 10);
-    if (end == arg || *end || errno || value < least)
-        argp_error(state, "--%s is \"%s\"; a whole number of at least %" PRId64 " is needed", name, arg, least);
-    return value;
-}
+static const OptionRow stories_rows[] = {
+    OPTION(0, "bytes", OPTION_BYTES, bytes, 1, 1e15, "SIZE", "How much, at least, e.g. 20MB (default 1MB)"),
+    OPTION(0, "seed", OPTION_INT, seed, 0, 0x1p63, "N", "Which stories (default 1)"),
+    OPTION('o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR",
+           "Write tokens there, ready to train on; default: the text to standard output, a story a line"),
+    FRACTION_ROW("How many of the stories are kept for validation (default 0.1)"),
+    TOKENIZER_ROW,
+    SHARD_ROW,
+    THREADS_ROW,
+};
 
 /* In place: \n and \t, as a shell passes them on. */
-static const char *unescape(char *text)
+static void unescape(char *text)
 {
     char *to = text;
     for (const char *from = text; *from; from++)
         *to++ = *from == '\\' && from[1] == 'n' ? (from++, '\n') : *from == '\\' && from[1] == 't' ? (from++, '\t') : *from;
     *to = 0;
-    return text;
-}
-
-static error_t data_option(int key, char *arg, struct argp_state *state)
-{
-    Request *r = state->input;
-    char *end;
-    switch (key) {
-    case 't':
-        r->prepare.tokenizer = arg;
-        return 0;
-    case 's':
-        r->prepare.allow_special = true;
-        return 0;
-    case 'o':
-        r->prepare.out = arg;
-        return 0;
-    case 'f':
-        r->prepare.val_fraction = strtod(arg, &end);
-        if (end == arg || *end)
-            argp_error(state, "--val-fraction is \"%s\", which is not a number", arg);
-        return 0;
-    case KEY_SEPARATOR:
-        if (!*arg)
-            argp_error(state, "--separator is empty");
-        r->prepare.separator = unescape(arg);
-        return 0;
-    case KEY_SHARD:
-        r->prepare.shard_tokens = count_parse("shard-tokens", arg, 2, state);
-        if (r->prepare.shard_tokens > TOKEN_FILE_MAX_TOKENS)
-            argp_error(state, "--shard-tokens is %s; a file's header can count %d", arg, TOKEN_FILE_MAX_TOKENS);
-        return 0;
-    case KEY_THREADS:
-        omp_set_num_threads((int)count_parse("threads", arg, 1, state));
-        return 0;
-    case KEY_BYTES:
-        if (!bytes_parse(arg, &r->bytes) || r->bytes < 1 || r->bytes > 1e15)
-            argp_error(state, "--bytes is \"%s\", which is not a size like 20MB", arg);
-        return 0;
-    case KEY_SEED:
-        r->seed = count_parse("seed", arg, 0, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t prepare_option(int key, char *arg, struct argp_state *state)
-{
-    Request *r = state->input;
-    if (key == ARGP_KEY_ARG)
-        r->files[r->count++] = arg;
-    else if (key == ARGP_KEY_END && r->count == 0)
-        argp_error(state, "needs at least one text: a file, a folder, a pattern, or - for standard input");
-    else if (key == ARGP_KEY_END && !r->prepare.out)
-        argp_error(state, "--out DIR is needed");
-    else
-        return data_option(key, arg, state);
-    return 0;
 }
 
 static volatile sig_atomic_t stop_asked;
@@ -234,6 +128,8 @@ static void prepare_run(Request *r, const char *what, Error *e)
     PrepareOptions *o = &r->prepare;
     DataFacts f;
     Progress progress = {0};
+    if (r->threads)
+        omp_set_num_threads((int)r->threads);
     signal(SIGINT, stop_ask);
     signal(SIGTERM, stop_ask);
     o->progress = progress_print;
@@ -246,32 +142,29 @@ static void prepare_run(Request *r, const char *what, Error *e)
     split_report(o, &f, SPLIT_VAL);
 }
 
-static int prepare_main(int argc, char **argv)
+bool data_prepare_command(int argc, char **argv, Error *e)
 {
-    static const struct argp argp = {
-        prepare_options,
-        prepare_option,
-        "TEXT... --out DIR",
+    static const OptionTable options = {
+        prepare_rows, sizeof prepare_rows / sizeof *prepare_rows, "TEXT... --out DIR",
         "Turns text into what `tally train --data DIR` reads: train.bin, val.bin and meta.json (the tokenizer and the counts). "
-        "Texts "
-        "are files, folders with all that is in them, patterns, or - for standard input; they may be larger than memory.\v"
-        "Without --separator the texts are one, of which the end validates; with it they are documents.",
-        NULL,
-        NULL,
-        NULL};
-    Error e = {0};
+        "Texts are files, folders with all that is in them, patterns, or - for standard input; they may be larger than memory.\v"
+        "Without --separator the texts are one, of which the end validates; with it they are documents."};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1}};
-    if ((r.files = memory_get(&e, (size_t)argc, sizeof *r.files, "the list of files"))) {
-        data_parse(&argp, argc, argv, &r);
-        r.prepare.source = source_files(r.files, r.count, r.prepare.separator, r.prepare.out, &e);
-        if (r.prepare.source)
-            prepare_run(&r, "text", &e);
-        source_close(r.prepare.source);
-        free(r.files);
-    }
-    if (!e.set)
-        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", r.prepare.out);
-    return data_finish(argv[0], &e);
+    PrepareOptions *o = &r.prepare;
+    if (!options_parse(&options, &r, argc, argv, e))
+        return false;
+    if (!o->out)
+        return error_usage(e, "--out DIR is needed");
+    if (o->separator && !*o->separator)
+        return error_usage(e, "--separator is empty");
+    if (o->separator)
+        unescape((char *)o->separator);
+    if ((o->source = source_files(r.texts.word, (int)r.texts.count, o->separator, o->out, e)))
+        prepare_run(&r, "text", e);
+    source_close(o->source);
+    if (!e->set)
+        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", o->out);
+    return !e->set;
 }
 
 static void stories_print(const Request *r)
@@ -288,170 +181,26 @@ static void stories_print(const Request *r)
     fprintf(stderr, "%" PRId64 " bytes; these have %.6f nats per byte\n", told, nats / (double)told);
 }
 
-static int stories_main(int argc, char **argv)
+bool data_stories_command(int argc, char **argv, Error *e)
 {
-    static const struct argp argp = {
-        stories_options,
-        data_option,
-        "",
+    static const OptionTable options = {
+        stories_rows, sizeof stories_rows / sizeof *stories_rows, NULL,
         "Tells short stories out of a probabilistic grammar, in which names, things and consequences agree. A story has one "
-        "derivation, so its probability is known, and with it the loss that no model can go below.",
-        NULL,
-        NULL,
-        NULL};
-    Error e = {0};
+        "derivation, so its probability is known, and with it the loss that no model can go below."};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1, .separator = "\n"}, .bytes = 1e6, .seed = 1};
-    data_parse(&argp, argc, argv, &r);
+    if (!options_parse(&options, &r, argc, argv, e))
+        return false;
     StoryMean mean = stories_expected();
     fprintf(r.prepare.out ? stdout : stderr, "grammar    %.6f nats per byte: %.4f nats a story of %.2f bytes, at most %d\n",
             mean.nats / (mean.bytes + 1), mean.nats, mean.bytes + 1, mean.longest + 1);
     if (!r.prepare.out) {
         stories_print(&r);
-        return data_finish(argv[0], &e);
+        return true;
     }
-    if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, &e)))
-        prepare_run(&r, "stories", &e);
+    if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, e)))
+        prepare_run(&r, "stories", e);
     source_close(r.prepare.source);
-    if (!e.set)
+    if (!e->set)
         printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
-    return data_finish(argv[0], &e);
-}
-
-/* ---- tally data ---- */
-
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *title, *help;
-} data_commands[] = {
-    {"prepare", prepare_main, "tally data prepare", "text to token files"},
-    {"stories", stories_main, "tally data stories", "a text of any length whose entropy is known"},
-    {"info", data_info_main, "tally data info", "what is in a folder of tokens"},
-};
-
-enum { DATA_COMMANDS = sizeof data_commands / sizeof *data_commands };
-
-int data_main(int argc, char **argv)
-{
-    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0);
-    for (int i = 0; argc > 1 && i < DATA_COMMANDS; i++)
-        if (strcmp(argv[1], data_commands[i].name) == 0) {
-            argv[1] = (char *)data_commands[i].title;
-            return data_commands[i].run(argc - 1, argv + 1);
-        }
-    FILE *out = help ? stdout : stderr;
-    if (argc > 1 && !help)
-        fprintf(out, "%s: \"%s\" is not known\n", argv[0], argv[1]);
-    fprintf(out, "usage: tally data COMMAND [OPTIONS]       (tally data COMMAND --help lists its options)\n\n");
-    for (int i = 0; i < DATA_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", data_commands[i].name, data_commands[i].help);
-    return help ? 0 : 2;
-}
-
-/* ---- tally tokenize, tally detokenize ---- */
-
-typedef struct FilterOptions {
-    const char *tokenizer;
-    bool allow_special;
-} FilterOptions;
-
-/* Without the first, those of detokenize: in ids there is nothing to allow. */
-static const struct argp_option tokenizer_options[] = {
-    SPECIAL_OPTION,
-    {"tokenizer", 't', "WHICH", 0, "byte, gpt2:DIR, or the folder or meta.json that `tally data prepare` or training has written",
-     0},
-    {0}};
-
-static error_t tokenizer_option(int key, char *arg, struct argp_state *state)
-{
-    FilterOptions *o = state->input;
-    if (key == 't')
-        o->tokenizer = arg;
-    else if (key == 's')
-        o->allow_special = true;
-    else if (key == ARGP_KEY_END && !o->tokenizer)
-        argp_error(state, "--tokenizer is needed");
-    else if (key != ARGP_KEY_END)
-        return ARGP_ERR_UNKNOWN;
-    return 0;
-}
-
-static void print_ids(const Tokenizer *t, const Text *text, Error *e)
-{
-    int32_t *ids;
-    int64_t count;
-    if (!tokenizer_encode(t, text->bytes, text->size, &ids, &count, e))
-        return;
-    for (int64_t i = 0; i < count; i++)
-        printf(i ? " %d" : "%d", ids[i]);
-    printf("\n");
-    free(ids);
-}
-
-/* Prints the bytes of decimal ids. They are 31-bit numbers; what is too large for that is too large for any vocabulary. */
-static void print_pieces(const Tokenizer *t, const Text *text, Error *e)
-{
-    for (size_t at = 0; at < text->size;) {
-        size_t begin = at;
-        int64_t id = 0;
-        bool number = true;
-        for (; at < text->size && !isspace(text->bytes[at]); at++) {
-            number = number && isdigit(text->bytes[at]);
-            id = id > INT32_MAX ? id : 10 * id + text->bytes[at] - '0';
-        }
-        const char *word = (const char *)text->bytes + begin;
-        int width = at - begin < 20 ? (int)(at - begin) : 20;
-        size_t n = 0;
-        if (width == 0) {
-            at++;
-            continue;
-        }
-        const uint8_t *piece = number && id <= INT32_MAX ? tokenizer_piece(t, (int32_t)id, &n) : NULL;
-        if (!piece) {
-            error_set(e, "standard input, byte offset %zu: \"%.*s\" is not a token id; ids are decimal numbers, 0 .. %" PRId64,
-                      begin, width, word, tokenizer_vocab_size(t) - 1);
-            return;
-        }
-        fwrite(piece, 1, n, stdout);
-    }
-}
-
-static int filter_main(const struct argp *argp, int argc, char **argv, void (*print)(const Tokenizer *, const Text *, Error *))
-{
-    FilterOptions o = {0};
-    data_parse(argp, argc, argv, &o);
-    Error e = {0};
-    Text text = {0};
-    Tokenizer *t = tokenizer_load(o.tokenizer, &e);
-    if (t && (!o.allow_special || tokenizer_allow_special(t, &e)) && text_read(&text, &e))
-        print(t, &text, &e);
-    text_free(&text);
-    tokenizer_destroy(t);
-    return data_finish(argv[0], &e);
-}
-
-int tokenize_main(int argc, char **argv)
-{
-    static const struct argp argp = {
-        tokenizer_options,
-        tokenizer_option,
-        "--tokenizer WHICH < TEXT > IDS",
-        "Reads text on standard input and prints its token ids as decimal numbers, separated by blanks.",
-        NULL,
-        NULL,
-        NULL};
-    return filter_main(&argp, argc, argv, print_ids);
-}
-
-int detokenize_main(int argc, char **argv)
-{
-    static const struct argp argp = {
-        tokenizer_options + 1,
-        tokenizer_option,
-        "--tokenizer WHICH < IDS > TEXT",
-        "Reads decimal token ids on standard input, separated by any white space, and prints the bytes they stand for.",
-        NULL,
-        NULL,
-        NULL};
-    return filter_main(&argp, argc, argv, print_pieces);
+    return !e->set;
 }

@@ -1,13 +1,13 @@
 /* tally data info: what is in a folder of tokens. All of them are read, and each id is checked. */
-#include "tools/data.h"
+#include "tools/commands.h"
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/options.h"
 #include "data/prepare.h"
 #include "data/stream.h"
 #include "data/utf8.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ typedef struct SplitInfo {
 } SplitInfo;
 
 typedef struct Info {
-    const char *where;
+    OptionWords where;  /* one folder */
     int64_t vocab_size; /* asked for; 0: the tokenizer's, else GPT-2's */
     bool json;
     Tokenizer *tokenizer; /* NULL: there is no meta.json */
@@ -72,9 +72,9 @@ static bool split_read(Info *info, int split, Error *e)
     SplitInfo *s = &info->split[split];
     TokenStream stream;
     s->name = split == SPLIT_TRAIN ? "train" : "val";
-    if (split == SPLIT_VAL && !token_stream_present(info->where, s->name))
+    if (split == SPLIT_VAL && !token_stream_present(*info->where.word, s->name))
         return true;
-    if (!token_stream_open(&stream, info->where, s->name, e)) {
+    if (!token_stream_open(&stream, *info->where.word, s->name, e)) {
         token_stream_close(&stream);
         return false;
     }
@@ -89,7 +89,7 @@ static bool split_read(Info *info, int split, Error *e)
     }
     token_stream_close(&stream);
     if (said && said != s->tokens)
-        error_set(e, "%s: %s has %" PRId64 " tokens, but meta.json says %" PRId64, info->where, s->name, s->tokens, said);
+        error_set(e, "%s: %s has %" PRId64 " tokens, but meta.json says %" PRId64, *info->where.word, s->name, s->tokens, said);
     return !e->set;
 }
 
@@ -97,9 +97,9 @@ static bool info_read(Info *info, Error *e)
 {
     char meta[PATH_SIZE];
     info->facts.separator = -1;
-    if (!path_join(meta, info->where, "meta.json", e))
+    if (!path_join(meta, *info->where.word, "meta.json", e))
         return false;
-    if (file_exists(meta) && (!data_facts_read(meta, &info->facts, e) || !(info->tokenizer = tokenizer_load(meta, e))))
+    if (file_exists(meta) && !(info->tokenizer = data_meta_read(meta, &info->facts, NULL, e)))
         return false;
     if (!info->vocab_size)
         info->vocab_size = info->tokenizer ? tokenizer_vocab_size(info->tokenizer) : GPT2_VOCAB;
@@ -151,45 +151,22 @@ static void info_print_json(const Info *info)
     json_decref(object);
 }
 
-static error_t info_option(int key, char *arg, struct argp_state *state)
-{
-    Info *info = state->input;
-    char *end;
-    if (key == 'j') {
-        info->json = true;
-    } else if (key == 'v') {
-        info->vocab_size = strtoll(arg, &end, 10);
-        if (end == arg || *end || info->vocab_size < 1 || info->vocab_size > INT32_MAX)
-            argp_error(state, "--vocab-size is \"%s\"; a whole number from 1 to %d is needed", arg, INT32_MAX);
-    } else if (key == ARGP_KEY_ARG && !info->where) {
-        info->where = arg;
-    } else if (key == ARGP_KEY_END && !info->where) {
-        argp_error(state, "DIR is needed: a folder of tokens");
-    } else {
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
+#define AT_TYPE Info
+static const OptionRow rows[] = {
+    OPTION(0, NULL, OPTION_ARGUMENTS, where, 1, 1, "DIR", "DIR is needed: a folder of tokens"),
+    OPTION('j', "json", OPTION_FLAG, json, 0, 0, NULL, "The same as a JSON object"),
+    OPTION('v', "vocab-size", OPTION_INT, vocab_size, 1, INT32_MAX, "N",
+           "Ids must be below it; default: the tokenizer's, or 50257, GPT-2's, without a meta.json"),
+};
 
-int data_info_main(int argc, char **argv)
+bool data_info_command(int argc, char **argv, Error *e)
 {
-    static const struct argp_option options[] = {
-        {"json", 'j', NULL, 0, "The same as a JSON object", 0},
-        {"vocab-size", 'v', "N", 0, "Ids must be below it; default: the tokenizer's, or 50257, GPT-2's, without a meta.json", 0},
-        {0}};
-    static const struct argp argp = {options,
-                                     info_option,
-                                     "DIR",
-                                     "Reads all tokens of a folder: counts them, checks each id, and says how much of the "
-                                     "vocabulary occurs, how long documents are, "
-                                     "and how the text begins.",
-                                     NULL,
-                                     NULL,
-                                     NULL};
-    Error e = {0};
+    static const OptionTable options = {rows, sizeof rows / sizeof *rows, "DIR",
+                                        "Reads all tokens of a folder: counts them, checks each id, and says how much of the "
+                                        "vocabulary occurs, how long documents are, "
+                                        "and how the text begins."};
     Info info = {0};
-    data_parse(&argp, argc, argv, &info);
-    if (info_read(&info, &e)) {
+    if (options_parse(&options, &info, argc, argv, e) && info_read(&info, e)) {
         if (info.json)
             info_print_json(&info);
         else
@@ -197,5 +174,5 @@ int data_info_main(int argc, char **argv)
     }
     tokenizer_destroy(info.tokenizer);
     free(info.seen);
-    return data_finish(argv[0], &e);
+    return !e->set;
 }

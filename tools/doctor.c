@@ -9,14 +9,13 @@
  * number} Exit code: 0, or 1 when something is wrong. */
 #include "tools/commands.h"
 
-#include "base/args.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/options.h"
 #include "kernels/nvml.h"
 #include "model/fit.h"
 #include "model/ledger.h"
 
-#include <argp.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,6 +35,7 @@ typedef struct Doctor {
     int wrong;
     bool hardware; /* there is an NVIDIA GPU, on the PCI bus or for the driver */
     Nvml *nvml;    /* NULL: it cannot be asked              */
+    unsigned gpus; /* that the driver lists                 */
 } Doctor;
 
 /* A line. `advice` is what to do, or NULL. */
@@ -105,7 +105,6 @@ static void driver_check(Doctor *d)
 {
     char text[256], version[96] = "";
     int cuda = 0, build = cuda_version();
-    unsigned gpus = 0;
     bool module = line_of(d, "/proc/driver/nvidia/version", text)[0];
     Error why = {0};
     d->nvml = nvml_open(&why);
@@ -122,8 +121,8 @@ static void driver_check(Doctor *d)
             "the driver's module is loaded (%.120s), but %s", text, why.text);
         return;
     }
-    nvml_driver(d->nvml, version, &cuda, &gpus);
-    d->hardware |= gpus > 0;
+    nvml_driver(d->nvml, version, &cuda, &d->gpus);
+    d->hardware |= d->gpus > 0;
     if (cuda && build && cuda / 1000 < build / 1000)
         say(d, WRONG, "driver", "update the driver, or build tally with the CUDA that it can run",
             "%s can run CUDA up to %d.%d, and this build is made with %d.%d", version, cuda / 1000, cuda % 1000 / 10,
@@ -133,8 +132,8 @@ static void driver_check(Doctor *d)
             "%s can run CUDA %d.%d itself, and of the build's %d.%d all that is machine code: it does not translate its PTX",
             version, cuda / 1000, cuda % 1000 / 10, build / 1000, build % 1000 / 10);
     else
-        say(d, FINE, "driver", NULL, "%s, for CUDA up to %d.%d, with %u GPU%s", version, cuda / 1000, cuda % 1000 / 10, gpus,
-            gpus == 1 ? "" : "s");
+        say(d, FINE, "driver", NULL, "%s, for CUDA up to %d.%d, with %u GPU%s", version, cuda / 1000, cuda % 1000 / 10, d->gpus,
+            d->gpus == 1 ? "" : "s");
 }
 
 static void build_check(Doctor *d)
@@ -253,13 +252,8 @@ static void clocks_check(Doctor *d, const GpuReading *r, const char *name)
 
 static void gpus_check(Doctor *d)
 {
-    char version[96];
-    int cuda = 0;
-    unsigned gpus = 0;
     GpuReading r;
-    if (d->nvml)
-        nvml_driver(d->nvml, version, &cuda, &gpus);
-    for (unsigned i = 0; i < gpus; i++) {
+    for (unsigned i = 0; i < d->gpus; i++) {
         char name[32];
         snprintf(name, sizeof name, "GPU %u", i);
         if (!nvml_read(d->nvml, i, NULL, &r)) {
@@ -324,40 +318,22 @@ static const char *choice_check(Doctor *d)
 
 /* ---- The command ----------------------------------------------------------------------------------------------------- */
 
-enum { KEY_JSON = 1000, KEY_ROOT };
+#define AT_TYPE Doctor
+static const OptionRow rows[] = {
+    OPTION(0, "json", OPTION_FLAG, json, 0, 0, NULL, "the checks as a JSON object"),
+    OPTION(0, "root", OPTION_WORD, root, 0, 0, "DIR",
+           "look into DIR/dev, DIR/proc, DIR/sys, DIR/usr instead of the machine's, as tests do"),
+};
 
-static error_t option_take(int key, char *arg, struct argp_state *state)
+bool doctor_command(int argc, char **argv, Error *e)
 {
-    Doctor *d = state->input;
-    if (key == ARGP_KEY_ARG)
-        argp_error(state, "'%s' is not a flag", arg);
-    if (key == KEY_JSON)
-        d->json = true;
-    else if (key == KEY_ROOT)
-        d->root = arg;
-    else
-        return ARGP_ERR_UNKNOWN;
-    return 0;
-}
-
-int doctor_main(int argc, char **argv)
-{
-    static const struct argp_option options[] = {
-        {"json", KEY_JSON, NULL, 0, "the checks as a JSON object", 0},
-        {"root", KEY_ROOT, "DIR", 0, "look into DIR/dev, DIR/proc, DIR/sys, DIR/usr instead of the machine's, as tests do", 0},
-        {0},
-    };
-    static const struct argp argp = {
-        .options = options,
-        .parser = option_take,
-        .doc = "`tally doctor` says what this machine has for training, what is wrong with it, and what to do. Exit code 1: "
-               "something is wrong.",
-    };
+    static const OptionTable options = {
+        rows, sizeof rows / sizeof *rows, NULL,
+        "`tally doctor` says what this machine has for training, what is wrong with it, and what to do. Exit code 1: "
+        "something is wrong."};
     Doctor d = {.root = "", .checks = json_array()};
-    args_dashes(argc, argv);
-    argp_err_exit_status = 2;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &d) != 0)
-        return 2;
+    if (!options_parse(&options, &d, argc, argv, e))
+        return false;
     hardware_check(&d);
     driver_check(&d);
     build_check(&d);
@@ -368,12 +344,7 @@ int doctor_main(int argc, char **argv)
     libraries_check(&d);
     const char *device = choice_check(&d);
     nvml_close(d.nvml);
-    if (d.json) {
-        json_t *all = json_pack("{s:O, s:s, s:i}", "checks", d.checks, "device", device, "wrong", d.wrong);
-        json_dumpf(all, stdout, JSON_INDENT(1));
-        printf("\n");
-        json_decref(all);
-    }
+    bool ok = !d.json || json_print(json_pack("{s:O, s:s, s:i}", "checks", d.checks, "device", device, "wrong", d.wrong), e);
     json_decref(d.checks);
-    return d.wrong > 0;
+    return ok && d.wrong == 0;
 }

@@ -4,10 +4,9 @@
 #include "tools/golden.h"
 #include "tools/commands.h"
 
-#include "base/args.h"
 #include "base/json.h"
+#include "base/options.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -307,6 +306,12 @@ static bool step_run(Run *r, int64_t step, Error *e)
     return step_dump(r, step + 1, e);
 }
 
+/* |got - expected| / |expected|; when expected is 0, |got|. */
+static double relative(double got, double expected)
+{
+    return fabs(got - expected) / (expected != 0 ? fabs(expected) : 1);
+}
+
 /* The scalars of all steps against the case's "steps": for each kind the worst step. */
 static bool steps_compare(Run *r, Error *e)
 {
@@ -325,8 +330,8 @@ static bool steps_compare(Run *r, Error *e)
             double want = -1, got = json_number_value(json_object_get(json_array_get(r->steps, i), kinds[k].name));
             if (!json_get_double(json_array_get(expected, i), kinds[k].name, 0, 1e300, &want, false, e))
                 return error_prefix(e, "%s/case.json: steps: %zu", r->g.dir, i);
-            if (want >= 0 && golden_relative(got, want) > worst) {
-                worst = golden_relative(got, want);
+            if (want >= 0 && relative(got, want) > worst) {
+                worst = relative(got, want);
                 snprintf(where, sizeof where, "step %zu", i + 1);
             }
         }
@@ -348,15 +353,26 @@ static bool result_write(Run *r, Error *e)
 /* ---- The command --------------------------------------------------------------------------------------------------- */
 
 typedef struct Options {
-    const char *dir, *out, *device, *precision;
-    int threads;
+    OptionWords dir;
+    const char *out, *device, *precision;
+    int64_t threads;
     Precision policy; /* that precision names */
 } Options;
+
+#define AT_TYPE Options
+static const OptionRow rows[] = {
+    OPTION(0, NULL, OPTION_ARGUMENTS, dir, 1, 1, "CASE_DIR", "CASE_DIR and --out DIR are needed"),
+    OPTION('o', "out", OPTION_WORD, out, 0, 0, "DIR",
+           "Where result.json, gradients, logits, weights go; made when it doesn't exist"),
+    OPTION('d', "device", OPTION_WORD, device, 0, 0, "NAME", "cpu (the default), cuda (the first GPU) or cuda:N"),
+    OPTION('p', "precision", OPTION_WORD, precision, 0, 0, "NAME", "fp32 (the default), tf32 (on a GPU), bf16 or fp16"),
+    OPTION('t', "threads", OPTION_INT, threads, 0, 4096, "N", "Threads; 0, the default: one per core"),
+};
 
 /* The dumps would replace the expected values that they are compared with. */
 static bool out_check(const Options *o, Error *e)
 {
-    char *in = realpath(o->dir, NULL), *out = realpath(o->out, NULL);
+    char *in = realpath(*o->dir.word, NULL), *out = realpath(o->out, NULL);
     bool same = in && out && strcmp(in, out) == 0;
     free(in);
     free(out);
@@ -366,7 +382,7 @@ static bool out_check(const Options *o, Error *e)
 static bool model_make(Run *r, const Options *o, Error *e)
 {
     Target target;
-    const Device *device = device_open(o->device, o->threads, &target, e);
+    const Device *device = device_open(o->device, (int)o->threads, &target, e);
     ModelRun run = model_run_default();
     run.batch_size = r->g.B;
     run.block_size = r->g.T;
@@ -384,7 +400,7 @@ static bool model_make(Run *r, const Options *o, Error *e)
 
 static bool case_run(Run *r, const Options *o, Error *e)
 {
-    if (!golden_case_read(&r->g, o->dir, e) || !limits_read(&r->limits, &r->g, &o->policy, e) || !dir_make(o->out, e) ||
+    if (!golden_case_read(&r->g, *o->dir.word, e) || !limits_read(&r->limits, &r->g, &o->policy, e) || !dir_make(o->out, e) ||
         !out_check(o, e) || !model_make(r, o, e))
         return false;
     if (!(r->steps = json_array()))
@@ -399,81 +415,24 @@ static bool case_run(Run *r, const Options *o, Error *e)
     return steps_compare(r, e) && result_write(r, e);
 }
 
-static const struct argp_option options[] = {
-    {"out", 'o', "DIR", 0, "Where result.json, gradients, logits, weights go; made when it doesn't exist", 0},
-    {"device", 'd', "NAME", 0, "cpu (the default), cuda (the first GPU) or cuda:N", 0},
-    {"precision", 'p', "NAME", 0, "fp32 (the default), tf32 (on a GPU), bf16 or fp16", 0},
-    {"threads", 't', "N", 0, "Threads; 0, the default: one per core", 0},
-    {0}};
-
-static error_t option_take(int key, char *arg, struct argp_state *state)
+bool golden_command(int argc, char **argv, Error *e)
 {
-    Options *o = state->input;
-    char *end;
-    long threads;
-    switch (key) {
-    case 'o':
-        o->out = arg;
-        return 0;
-    case 'd':
-        o->device = arg;
-        return 0;
-    case 'p':
-        o->precision = arg;
-        return 0;
-    case 't':
-        threads = strtol(arg, &end, 10);
-        if (end == arg || *end || threads < 0 || threads > 4096)
-            argp_error(state, "--threads is \"%s\"; needs to be 0 to 4096", arg);
-        o->threads = (int)threads;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (o->dir)
-            argp_error(state, "\"%s\": one case at a time", arg);
-        o->dir = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!o->dir || !o->out)
-            argp_error(state, "CASE_DIR and --out DIR are needed");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static bool options_check(Options *o, Error *e)
-{
-    return precision_parse(o->precision, &o->policy, e);
-}
-
-int golden_main(int argc, char **argv)
-{
-    static const struct argp argp = {
-        options,
-        option_take,
-        "CASE_DIR --out DIR",
+    static const OptionTable options = {
+        rows, sizeof rows / sizeof *rows, "CASE_DIR --out DIR",
         "Trains a golden case and compares loss, gradients, logits, activations, weights and moments "
         "with the expected values in CASE_DIR, each within the case's tolerance, or in 16 bits within what "
         "case g07 has measured of them.\v"
-        "Exit code: 0 all within tolerance; 1 not, the worst tensor is named; 2 no such case can be run.",
-        NULL,
-        NULL,
-        NULL};
+        "Exit code: 0 all within tolerance; 1 not, the worst tensor is named; 2 no such case can be run."};
     Options o = {.device = "cpu", .precision = "fp32"};
-    Error e = {0};
     Run r = {0};
-    argp_err_exit_status = 2;
-    args_dashes(argc, argv);
-    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    bool ok = options_parse(&options, &o, argc, argv, e) && (o.out || error_usage(e, "CASE_DIR and --out DIR are needed")) &&
+              precision_parse(o.precision, &o.policy, e);
     r.out = o.out;
-    if (options_check(&o, &e) && case_run(&r, &o, &e) && r.report.failures)
-        error_set(&e, "%s: %s (%" PRId64 " in all)", o.dir, r.report.text, r.report.failures);
+    if (ok && case_run(&r, &o, e) && r.report.failures)
+        error_set(e, "%s: %s (%" PRId64 " in all)", r.g.dir, r.report.text, r.report.failures);
     json_decref(r.steps);
     golden_set_free(&r.initial);
     golden_case_free(&r.g);
     model_free(&r.m);
-    fflush(stdout);
-    if (e.set)
-        fprintf(stderr, "%s: %s\n", argv[0], e.text);
-    return !e.set ? 0 : e.usage ? 2 : 1;
+    return !e->set;
 }

@@ -63,9 +63,6 @@ typedef struct GoldenReport {
 /* One row: `where` (a tensor, a step) has the largest error of its kind, held against a limit. A NaN fails. */
 void golden_report_row(GoldenReport *r, const char *kind, const char *where, double error, double limit);
 
-/* |got - expected| / |expected|; when expected is 0, |got|. */
-double golden_relative(double got, double expected);
-
 /* How tensors are compared. */
 typedef struct GoldenRule {
     const char *kind;         /* first column of the table                                            */

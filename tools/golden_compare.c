@@ -28,11 +28,6 @@ void golden_report_row(GoldenReport *r, const char *kind, const char *where, dou
     r->failures += !ok;
 }
 
-double golden_relative(double got, double expected)
-{
-    return fabs(got - expected) / (expected != 0 ? fabs(expected) : 1);
-}
-
 /* The row of a kind is its worst tensor: keeps the larger error, and a NaN for good. */
 typedef struct Worst {
     double error;
@@ -57,16 +52,8 @@ int64_t golden_entry_count(const SafeEntry *t)
 
 float *golden_set_add(GoldenSet *s, const char *name, int ndim, const int64_t *shape, Error *e)
 {
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 64;
-        SafeEntry *grown = realloc(s->entry, capacity * sizeof *grown);
-        if (!grown) {
-            error_set(e, "out of host memory: a list of %zu tensors", capacity);
-            return NULL;
-        }
-        s->entry = grown;
-        s->capacity = capacity;
-    }
+    if (!memory_grow(&s->entry, &s->capacity, s->count + 1, sizeof *s->entry, "a list of tensors", e))
+        return NULL;
     SafeEntry t = {.dtype = SAFE_F32, .ndim = ndim};
     memcpy(t.shape, shape, (size_t)ndim * sizeof *shape);
     char *copy = strdup(name);

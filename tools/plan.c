@@ -6,6 +6,7 @@
 #include "tools/commands.h"
 #include "tools/plan.h"
 
+#include "base/json.h"
 #include "model/ledger.h"
 #include "model/what_if.h"
 
@@ -101,30 +102,24 @@ static bool plan_print_json(const Trainer *t, const Card *card, const WhatIf *w,
         json_object_set_new(object, "card", card_json(t, card));
     if (w)
         json_object_set_new(object, "what_if", what_if_json(w, &t->model, &t->room));
-    bool ok = object && json_dumpf(object, stdout, JSON_INDENT(1)) == 0;
-    printf("\n");
-    json_decref(object);
-    return ok || error_set(e, "the plan cannot be written as JSON");
+    return json_print(object, e);
 }
 
-int plan_main(int argc, char **argv)
+bool plan_command(int argc, char **argv, Error *e)
 {
-    Error e = {0};
     Trainer t;
     WhatIf table, *w = NULL;
     const Card *card;
     memset(&t, 0, sizeof t);
     t.options = train_options_default();
-    bool ok = trainer_settings(&t, argc, argv, &e) && plan_room(&t, &card, &e) && trainer_plan(&t, &e);
+    bool ok = trainer_settings(&t, NULL, argc, argv, e) && plan_room(&t, &card, e) && trainer_plan(&t, e);
     if (ok && t.options.what_if)
         what_if_make(w = &table, &t.model, t.options.gradient_accumulation_steps, &t.room);
     if (ok && t.options.json)
-        ok = plan_print_json(&t, card, w, &e);
+        ok = plan_print_json(&t, card, w, e);
     else if (ok)
         plan_print(&t, card, w);
-    ok = ok && trainer_fits(&t, &e);
+    ok = ok && trainer_fits(&t, e);
     trainer_close(&t);
-    if (!ok)
-        fprintf(stderr, "tally plan: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

@@ -7,7 +7,7 @@
 #include "tools/plan.h"
 #include "tools/report.h"
 
-#include "base/args.h"
+#include "base/options.h"
 #include "base/json.h"
 #include "model/ledger.h"
 
@@ -87,7 +87,7 @@ static bool levels_plan(Report *r, const ModelConfig *config, const ModelRun *ru
 static bool plan_gather(Report *r, Trainer *t, int argc, char **argv, Error *e)
 {
     const Card *card;
-    if (!trainer_settings(t, argc, argv, e) || !plan_room(t, &card, e) || !trainer_plan(t, e))
+    if (!trainer_settings(t, NULL, argc, argv, e) || !plan_room(t, &card, e) || !trainer_plan(t, e))
         return false;
     if (t->options.json || t->options.what_if)
         return error_usage(e, "json and what_if are for tally plan; a report has its data in it, and all recompute levels");
@@ -211,7 +211,7 @@ static void template_fill(FILE *out, Report *r)
                 {"curves", report_curves, false},
                 {"if amp", NULL, json_array_size(json_object_get(r->amp, "precisions")) == 0},
                 {"amp", report_amp, false},
-                {"command", report_command, false},
+                {"command", report_again, false},
                 {"data", data_write, false}};
     const char *at = template, *hole;
     while ((hole = strstr(at, "<!--"))) {
@@ -258,9 +258,8 @@ static void report_free(Report *r)
     json_decref(r->data);
 }
 
-int report_main(int argc, char **argv)
+bool report_command(int argc, char **argv, Error *e)
 {
-    Error e = {0};
     Arguments a;
     Trainer t;
     Report r;
@@ -268,21 +267,19 @@ int report_main(int argc, char **argv)
     memset(&t, 0, sizeof t);
     memset(&r, 0, sizeof r);
     t.options = train_options_default();
-    bool ok = arguments_take(&a, argc, argv, &e);
+    bool ok = arguments_take(&a, argc, argv, e);
     if (ok && a.help) {
         fputs(usage, stdout);
-        return 0;
+        return true;
     }
     r.dir = a.dir;
     r.words = argv + 1;
     if (ok && a.dir)
-        ok = run_gather(&r, &t.options, &e) && path_join(path, a.dir, "report.html", &e);
+        ok = run_gather(&r, &t.options, e) && path_join(path, a.dir, "report.html", e);
     else if (ok)
-        ok = plan_gather(&r, &t, a.count, argv, &e);
-    ok = ok && amp_gather(&r, a.amp, &e) && page_write(&r, a.out ? a.out : path, &e);
+        ok = plan_gather(&r, &t, a.count, argv, e);
+    ok = ok && amp_gather(&r, a.amp, e) && page_write(&r, a.out ? a.out : path, e);
     trainer_close(&t);
     report_free(&r);
-    if (!ok)
-        fprintf(stderr, "tally report: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

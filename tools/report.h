@@ -17,7 +17,8 @@ typedef struct LogRow {
 typedef struct RunLog {
     json_t *configuration;
     LogRow *row;
-    long count, capacity;
+    long count;
+    size_t capacity;
     long skipped;    /* steps whose gradient was not finite              */
     long unreadable; /* lines that are no step, such as one that a crash has cut */
 } RunLog;
@@ -45,7 +46,7 @@ void log_free(RunLog *log);
 void report_title(FILE *out, Report *r); /* the run's folder, or the plan's model                                              */
 void report_summary(FILE *out, Report *r);   /* model and step in a sentence                                                    */
 void report_facts(FILE *out, Report *r);     /* the main numbers                                                                */
-void report_command(FILE *out, Report *r);   /* the command that does it again                                                  */
+void report_again(FILE *out, Report *r);     /* the command that does it again                                                  */
 void report_levels(FILE *out, Report *r);    /* the levels side by side: miniatures of the mountains, which choose one of them  */
 void report_mountains(FILE *out, Report *r); /* live memory over one training step, at each level                               */
 void report_legend(FILE *out, Report *r);    /* the colours of categories and phases                                            */

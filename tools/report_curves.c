@@ -27,14 +27,7 @@ static void row_add(RunLog *log, const json_t *line, Error *e)
     int64_t step = json_integer_value(json_object_get(line, "step"));
     double before = log->count ? log->row[log->count - 1].step : 0;
     bool fits = (double)step > before && step < INT64_C(1) << 50;
-    if (fits && log->count == log->capacity) {
-        log->capacity = log->capacity ? 2 * log->capacity : 1024;
-        LogRow *grown = realloc(log->row, (size_t)log->capacity * sizeof *grown);
-        if (!grown)
-            error_set(e, "out of memory for a log of %ld steps", log->count);
-        log->row = grown ? grown : log->row;
-    }
-    if (!fits || e->set) {
+    if (!fits || !memory_grow(&log->row, &log->capacity, (size_t)log->count + 1, sizeof *log->row, "the log", e)) {
         log->unreadable++;
         return;
     }
@@ -49,15 +42,15 @@ static void row_add(RunLog *log, const json_t *line, Error *e)
 
 bool log_read(RunLog *log, const char *dir, Error *e)
 {
-    char path[PATH_SIZE];
-    FileMap file;
-    if (!path_join(path, dir, "log.jsonl", e) || !file_map(&file, path, e))
+    char path[PATH_SIZE], *bytes;
+    size_t size;
+    if (!path_join(path, dir, "log.jsonl", e) || !file_read_all(path, SIZE_MAX - 1, &bytes, &size, e))
         return false;
-    const char *at = file.data, *end = at + file.size;
+    const char *at = bytes, *end = at + size;
     while (at < end && !e->set) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t n = (size_t)((stop ? stop : end) - at);
-        if (at == file.data) {
+        if (at == bytes) {
             log->configuration = json_parse(at, n, path, e);
         } else {
             json_t *line = json_loadb(at, n, JSON_REJECT_DUPLICATES, NULL);
@@ -68,7 +61,7 @@ bool log_read(RunLog *log, const char *dir, Error *e)
     }
     if (!log->configuration)
         error_set(e, "%s: is empty; `tally train` begins it with the run's configuration", path);
-    file_unmap(&file);
+    free(bytes);
     return !e->set;
 }
 

@@ -111,7 +111,7 @@ static void run_command_write(FILE *out, Report *r)
     json_decref(defaults);
 }
 
-void report_command(FILE *out, Report *r)
+void report_again(FILE *out, Report *r)
 {
     if (r->dir) {
         run_command_write(out, r);

@@ -1,13 +1,12 @@
 /* `tally sample`: continuations of a prompt by a trained model, printed as they are drawn. */
 #include "tools/commands.h"
 
-#include "base/args.h"
+#include "base/options.h"
 #include "data/prepare.h"
 #include "model/fit.h"
 #include "model/generate.h"
 #include "train/checkpoint.h"
 
-#include <argp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,109 +15,30 @@ typedef struct SampleOptions {
     bool allow_special;
     GenerateOptions how;
     int64_t samples, threads;
-    Error *e;
 } SampleOptions;
 
-enum {
-    KEY_TEMPERATURE = 1000,
-    KEY_TOP_K,
-    KEY_TOP_P,
-    KEY_SEED,
-    KEY_SAMPLES,
-    KEY_TOKENS,
-    KEY_THREADS,
-    KEY_TOKENIZER,
-    KEY_SPECIAL,
-    KEY_DEVICE
+#define AT_TYPE SampleOptions
+static const OptionRow rows[] = {
+    OPTION('c', "checkpoint", OPTION_WORD, dir, 0, 0, "DIR",
+           "a checkpoint, or an --out-dir of `tally train` (its latest is taken); default: out"),
+    OPTION('o', "out-dir", OPTION_WORD, dir, 0, 0, "DIR", "the same"),
+    OPTION('p', "prompt", OPTION_WORD, prompt, 0, 0, "TEXT", "what to continue; default: a newline"),
+    OPTION(0, "temperature", OPTION_NUMBER, how.temperature, -1e30, 1e30, "X", "default 0.8; 0: always the likeliest token"),
+    OPTION(0, "top-k", OPTION_INT, how.top_k, 0, INT32_MAX, "N", "draw from the N likeliest only; default 200; 0: all"),
+    OPTION(0, "top-p", OPTION_NUMBER, how.top_p, -1e30, 1e30, "X",
+           "draw from the likeliest that have this probability together; default 1: all"),
+    OPTION(0, "seed", OPTION_INT, how.seed, 0, 0x1p63, "N", "default 1337"),
+    OPTION(0, "num-samples", OPTION_INT, samples, 1, 1 << 16, "N", "default 1"),
+    OPTION(0, "max-new-tokens", OPTION_INT, how.length, 0, 0x1p40, "N",
+           "tokens of each; default 500. A sample of a model of documents ends with its document, at the data's separator"),
+    OPTION(0, "device", OPTION_WORD, device, 0, 0, "NAME",
+           "cuda (the first GPU), cuda:N or cpu; default auto: cuda, or cpu where there is no GPU"),
+    OPTION(0, "threads", OPTION_INT, threads, 0, 4096, "N", "default: one per core"),
+    OPTION(0, "allow-special", OPTION_FLAG, allow_special, 0, 0, NULL,
+           "Text such as <|endoftext|> in the prompt is the special token of that name"),
+    OPTION(0, "tokenizer", OPTION_WORD, tokenizer, 0, 0, "WHERE",
+           "`byte`, `gpt2:DIR`, a folder with a meta.json, or such a file; default: the checkpoint's"),
 };
-
-static const struct argp_option options[] = {
-    {"checkpoint", 'c', "DIR", 0, "a checkpoint, or an --out-dir of `tally train` (its latest is taken); default: out", 0},
-    {"out-dir", 'o', "DIR", OPTION_ALIAS, NULL, 0},
-    {"prompt", 'p', "TEXT", 0, "what to continue; default: a newline", 0},
-    {"temperature", KEY_TEMPERATURE, "X", 0, "default 0.8; 0: always the likeliest token", 0},
-    {"top-k", KEY_TOP_K, "N", 0, "draw from the N likeliest only; default 200; 0: all", 0},
-    {"top-p", KEY_TOP_P, "X", 0, "draw from the likeliest that have this probability together; default 1: all", 0},
-    {"seed", KEY_SEED, "N", 0, "default 1337", 0},
-    {"num-samples", KEY_SAMPLES, "N", 0, "default 1", 0},
-    {"max-new-tokens", KEY_TOKENS, "N", 0,
-     "tokens of each; default 500. A sample of a model of documents ends with its document, at the data's separator", 0},
-    {"device", KEY_DEVICE, "NAME", 0, "cuda (the first GPU), cuda:N or cpu; default auto: cuda, or cpu where there is no GPU", 0},
-    {"threads", KEY_THREADS, "N", 0, "default: one per core", 0},
-    {"allow-special", KEY_SPECIAL, NULL, 0, "Text such as <|endoftext|> in the prompt is the special token of that name", 0},
-    {"tokenizer", KEY_TOKENIZER, "WHERE", 0,
-     "`byte`, `gpt2:DIR`, a folder with a meta.json, or such a file; default: the checkpoint's", 0},
-    {0},
-};
-
-static void whole(SampleOptions *o, const char *name, const char *text, int64_t max, int64_t *out)
-{
-    char *end;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end || value < 0 || value > max)
-        error_usage(o->e, "%s: '%s' is not a whole number from 0 to %lld", name, text, (long long)max);
-    *out = value;
-}
-
-static void number(SampleOptions *o, const char *name, const char *text, double *out)
-{
-    char *end;
-    *out = strtod(text, &end);
-    if (end == text || *end)
-        error_usage(o->e, "%s: '%s' is not a number", name, text);
-}
-
-static error_t option_take(int key, char *arg, struct argp_state *state)
-{
-    SampleOptions *o = state->input;
-    int64_t seed;
-    switch (key) {
-    case 'c':
-    case 'o':
-        o->dir = arg;
-        break;
-    case 'p':
-        o->prompt = arg;
-        break;
-    case KEY_TEMPERATURE:
-        number(o, "temperature", arg, &o->how.temperature);
-        break;
-    case KEY_TOP_K:
-        whole(o, "top-k", arg, INT32_MAX, &o->how.top_k);
-        break;
-    case KEY_TOP_P:
-        number(o, "top-p", arg, &o->how.top_p);
-        break;
-    case KEY_SAMPLES:
-        whole(o, "num-samples", arg, 1 << 16, &o->samples);
-        break;
-    case KEY_TOKENS:
-        whole(o, "max-new-tokens", arg, INT64_C(1) << 40, &o->how.length);
-        break;
-    case KEY_THREADS:
-        whole(o, "threads", arg, 4096, &o->threads);
-        break;
-    case KEY_DEVICE:
-        o->device = arg;
-        break;
-    case KEY_SPECIAL:
-        o->allow_special = true;
-        break;
-    case KEY_TOKENIZER:
-        o->tokenizer = arg;
-        break;
-    case KEY_SEED:
-        whole(o, "seed", arg, INT64_MAX, &seed);
-        o->how.seed = (uint64_t)seed;
-        break;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is not a flag", arg);
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
 
 /* ---- The model ----------------------------------------------------------------------------------------------------- */
 
@@ -168,10 +88,9 @@ static Tokenizer *tokenizer_open(const char *path, const SampleOptions *o, int64
         error_usage(e, "%s has no meta.json, so text cannot be made into tokens; say --tokenizer", path);
         return NULL;
     }
-    if (!data_facts_read(meta, &facts, e))
-        return NULL;
+    Tokenizer *tokenizer = data_meta_read(meta, &facts, NULL, e);
     *separator = facts.separator;
-    return tokenizer_load(meta, e);
+    return tokenizer;
 }
 
 /* ---- Printing ------------------------------------------------------------------------------------------------------- */
@@ -240,32 +159,40 @@ static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer,
     return ok;
 }
 
-int sample_main(int argc, char **argv)
+/* The checkpoint and all that is read of it. */
+static bool checkpoint_open(Model *m, Tokenizer **tokenizer, int64_t *separator, char path[PATH_SIZE], const SampleOptions *o,
+                            Error *e)
 {
-    static const struct argp argp = {options, option_take, NULL, "Lets a trained GPT continue a text.", NULL, NULL, NULL};
-    Error e = {0};
+    strcpy(path, ".");
+    return checkpoint_choose(o->dir, path, e) && (*tokenizer = tokenizer_open(path, o, separator, e)) &&
+           (!o->allow_special || tokenizer_allow_special(*tokenizer, e)) && model_open(m, path, o, e);
+}
+
+bool sample_command(int argc, char **argv, Error *e)
+{
+    static const OptionTable options = {rows, sizeof rows / sizeof *rows, NULL, "Lets a trained GPT continue a text."};
     Model m;
     memset(&m, 0, sizeof m);
     SampleOptions o = {.dir = "out",
                        .device = "auto",
                        .prompt = "\n",
                        .samples = 1,
-                       .e = &e,
                        .how = {.temperature = 0.8, .top_k = 200, .top_p = 1, .seed = 1337, .length = 500}};
-    args_dashes(argc, argv);
-    argp_err_exit_status = 2;
-    argp_parse(&argp, argc, argv, 0, NULL, &o);
-    if (o.samples < 1)
-        error_usage(&e, "num-samples: needs to be 1 or more");
     char path[PATH_SIZE];
     Tokenizer *tokenizer = NULL;
     int64_t separator;
-    bool ok = !e.set && checkpoint_choose(o.dir, path, &e) && (tokenizer = tokenizer_open(path, &o, &separator, &e)) &&
-              (!o.allow_special || tokenizer_allow_special(tokenizer, &e)) && model_open(&m, path, &o, &e) &&
-              sample(&o, &m, tokenizer, separator, &e);
+    if (!options_parse(&options, &o, argc, argv, e))
+        return false;
+    bool ok = checkpoint_open(&m, &tokenizer, &separator, path, &o, e);
+    while (!ok && strcmp(path, o.dir) != 0 && !file_exists(path)) { /* a run has removed it: now it has a newer one */
+        model_free(&m);
+        tokenizer_destroy(tokenizer);
+        tokenizer = NULL;
+        *e = (Error){0};
+        ok = checkpoint_open(&m, &tokenizer, &separator, path, &o, e);
+    }
+    ok = ok && sample(&o, &m, tokenizer, separator, e);
     model_free(&m);
     tokenizer_destroy(tokenizer);
-    if (!ok)
-        fprintf(stderr, "tally sample: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

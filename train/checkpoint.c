@@ -183,16 +183,10 @@ static bool old_remove(const char *out_dir, const TrainState *state, int64_t kee
 
 /* ---- Saving --------------------------------------------------------------------------------------------------------- */
 
-static bool meta_copy(const char *dir, const char *meta, Error *e)
+static bool meta_write(const char *dir, const char *meta, Error *e)
 {
-    enum { META_LIMIT = 64 << 20 };
-    char path[PATH_SIZE], *bytes;
-    size_t n;
-    if (!path_join(path, dir, "meta.json", e) || !file_read_all(meta, META_LIMIT, &bytes, &n, e))
-        return false;
-    bool ok = file_write_atomic(path, bytes, n, e);
-    free(bytes);
-    return ok;
+    char path[PATH_SIZE];
+    return path_join(path, dir, "meta.json", e) && file_write_atomic(path, meta, strlen(meta), e);
 }
 
 /* The algorithms that the device has chosen by timing. */
@@ -227,7 +221,7 @@ static bool trainer_write(const char *dir, const TrainState *state, const json_t
 static bool folder_fill(const char *dir, Model *m, const TrainState *state, const json_t *settings, const char *meta, Error *e)
 {
     return dir_make(dir, e) && model_config_save(dir, &m->config, e) && checkpoint_write_weights(dir, m, e) &&
-           checkpoint_write_moments(dir, m, e) && (!*meta || meta_copy(dir, meta, e)) && tuning_save(dir, m, e) &&
+           checkpoint_write_moments(dir, m, e) && (!meta || meta_write(dir, meta, e)) && tuning_save(dir, m, e) &&
            trainer_write(dir, state, settings, e);
 }
 
@@ -332,16 +326,24 @@ bool checkpoint_present(const char *out_dir)
 bool checkpoint_find(const char *out_dir, char path[PATH_SIZE], json_t **trainer, Error *e)
 {
     size_t n;
-    int64_t *step = steps_list(out_dir, "", &n, e);
+    bool removed; /* one of them, meanwhile, by the run that goes on there: then it has a newer one */
     *trainer = NULL;
-    if (!step)
+    do {
+        int64_t *step = steps_list(out_dir, "", &n, e);
+        removed = false;
+        for (size_t i = 0; step && i < n && !*trainer && !e->set; i++) {
+            Error damage = {0};
+            if (!step_path(path, out_dir, step[i], "", e) || (*trainer = step_open(path, step[i], &damage)))
+                continue;
+            if (file_exists(path))
+                fprintf(stderr, "tally: step-%ld is damaged and passed over: %s\n", step[i], damage.text);
+            else
+                removed = true;
+        }
+        free(step);
+    } while (removed && !*trainer && !e->set);
+    if (e->set)
         return false;
-    for (size_t i = 0; i < n && !*trainer && !e->set; i++) {
-        Error damage = {0};
-        if (step_path(path, out_dir, step[i], "", e) && !(*trainer = step_open(path, step[i], &damage)))
-            fprintf(stderr, "tally: step-%ld is damaged and passed over: %s\n", step[i], damage.text);
-    }
-    free(step);
     if (*trainer)
         return true;
     return n ? error_set(e, "%s: none of its %zu checkpoints is whole", out_dir, n)

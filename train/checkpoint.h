@@ -36,7 +36,7 @@ typedef struct TrainState {
 } TrainState;
 
 /* Saves step-<state->iter> under out_dir and makes it durable. Then removes all but the `keep` newest and the one of
- * state->best_iter. settings (borrowed) is stored as it is; meta is the path of a meta.json to copy, or "". Rows of the embedding
+ * state->best_iter. settings (borrowed) is stored as it is; meta is the text of meta.json, or NULL. Rows of the embedding
  * that only pad the vocabulary are not written; a model without biases is written with zero ones and says so in config.json.
  * On failure the older checkpoints are untouched. */
 bool checkpoint_save(const char *out_dir, Model *m, const TrainState *state, const json_t *settings, const char *meta,

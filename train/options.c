@@ -1,60 +1,24 @@
 /* See options.h. */
 #include "train/options.h"
 
-#include "base/args.h"
 #include "base/json.h"
 #include "train/checkpoint.h"
 #include "train/schedule.h"
 
-#include <argp.h>
-#include <errno.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum OptionType { OPTION_TEXT, OPTION_FLAG, OPTION_INT, OPTION_NUMBER, OPTION_BYTES, OPTION_HEADING } OptionType;
-
-typedef struct OptionRow {
-    const char *name; /* with underscores; the command line's dashes are made from them */
-    OptionType type;
-    size_t offset;
-    double min, max;
-    const char *arg, *help;
-    bool place; /* says where things are, not what is computed: not stored with a run */
-} OptionRow;
-
-#define AT(field) offsetof(TrainOptions, field)
-#define HEADING(text)                                                                                                            \
-    {                                                                                                                            \
-        .type = OPTION_HEADING, .help = text                                                                                     \
-    }
-#define TEXT(field, arg, help)                                                                                                   \
-    {                                                                                                                            \
-#field, OPTION_TEXT, AT(field), 0, 0, arg, help, false                                                                   \
-    }
-#define PLACE(field, arg, help)                                                                                                  \
-    {                                                                                                                            \
-#field, OPTION_TEXT, AT(field), 0, 0, arg, help, true                                                                    \
-    }
-#define FLAG(field, help)                                                                                                        \
-    {                                                                                                                            \
-#field, OPTION_FLAG, AT(field), 0, 1, NULL, help, false                                                                  \
-    }
-#define HINT(field, help)                                                                                                        \
-    {                                                                                                                            \
-#field, OPTION_FLAG, AT(field), 0, 1, NULL, help, true                                                                   \
-    }
-#define INT(field, low, high, help)                                                                                              \
-    {                                                                                                                            \
-#field, OPTION_INT, AT(field), low, high, "N", help, false                                                               \
-    }
-#define NUMBER(field, low, high, help)                                                                                           \
-    {                                                                                                                            \
-#field, OPTION_NUMBER, AT(field), low, high, "X", help, false                                                            \
-    }
-
 /* clang-format off */
+#define AT(field) offsetof(TrainOptions, field)
+#define HEADING(text) {.type = OPTION_HEADING, .help = text}
+#define TEXT(field, arg, help) {#field, OPTION_TEXT, AT(field), 0, 0, arg, help, false, 0}
+#define PLACE(field, arg, help) {#field, OPTION_TEXT, AT(field), 0, 0, arg, help, true, 0}
+#define FLAG(field, help) {#field, OPTION_FLAG, AT(field), 0, 1, NULL, help, false, 0}
+#define HINT(field, help) {#field, OPTION_FLAG, AT(field), 0, 1, NULL, help, true, 0}
+#define INT(field, low, high, help) {#field, OPTION_INT, AT(field), low, high, "N", help, false, 0}
+#define NUMBER(field, low, high, help) {#field, OPTION_NUMBER, AT(field), low, high, "X", help, false, 0}
+
 static const OptionRow table[] = {
     HEADING("Where things are:"),
     TEXT(data, "DIR", "tokens: DIR/train.bin and DIR/val.bin (several shards by *train*.bin), DIR/meta.json for the tokenizer"),
@@ -125,18 +89,25 @@ static const OptionRow table[] = {
     FLAG(tune, "on a GPU: time several algorithms for each matrix product, and keep the choice with the run"),
     INT(seed, 0, 0x1p63, "of weights, data order, dropout and samples"),
     INT(loader_delay, 0, 60000, "milliseconds by which reading a step's data takes longer: a slow disk, to try out"),
-    {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false},
+    {"mem_cap", OPTION_BYTES, AT(mem_cap), 0, 1e18, "SIZE", "refuse to start when the plan needs more, e.g. 4GiB", false, 0},
     HINT(quiet, "no lines per step"),
     HINT(verbose, "the memory plan per layer, its FLOPs and bytes per op"),
     HINT(json, "tally plan and tally bench: the result as a JSON object"),
     HEADING("Of tally plan alone:"),
     PLACE(card, "NAME", "plan for this GPU's memory instead of this machine's, e.g. \"RTX 4060\"; an unknown name lists them"),
-    {"vram", OPTION_BYTES, AT(vram), 0, 1e18, "SIZE", "plan for so much memory, e.g. 8GiB", true},
+    {"vram", OPTION_BYTES, AT(vram), 0, 1e18, "SIZE", "plan for so much memory, e.g. 8GiB", true, 0},
     HINT(what_if, "the same run in each precision, recompute level and several micro-batches: bytes, FLOPs, fits or not"),
 };
 /* clang-format on */
 
-enum { ROWS = sizeof table / sizeof *table, KEY_BASE = 1000 };
+enum { ROWS = sizeof table / sizeof *table };
+
+static const OptionTable options = {
+    table, ROWS, NULL,
+    "`tally train` trains a GPT on token files, after it has printed what memory that takes. `tally plan` prints that, "
+    "and what a step costs, without training. `tally bench` times a step, `tally bench amp` steps of each precision. "
+    "All take the settings of a run.\v"
+    "A first run:  tally data prepare book.txt --tokenizer char --out book && tally train --data book --out-dir run"};
 
 TrainOptions train_options_default(void)
 {
@@ -175,67 +146,6 @@ TrainOptions train_options_default(void)
     return o;
 }
 
-/* ---- One value ----------------------------------------------------------------------------------------------------- */
-
-bool bytes_parse(const char *text, double *bytes)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || !(value >= 0) || !isfinite(value))
-        return false;
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    if (unit) {
-        bool decimal = end[1] == 'B';
-        value *= pow(decimal ? 1000 : 1024, (double)(unit - units + 1));
-        end += decimal ? 2 : 1;
-        if (end[0] == 'i' && end[1] == 'B')
-            end += 2;
-    } else if (*end == 'B') {
-        end++;
-    }
-    *bytes = value;
-    return *end == 0;
-}
-
-/* The end of an integer's range; as a double, INT64_MAX is 2^63. */
-static int64_t largest_int(const OptionRow *r)
-{
-    return r->max >= 0x1p63 ? INT64_MAX : (int64_t)r->max;
-}
-
-static bool value_set(TrainOptions *o, const OptionRow *r, const char *text, Error *e)
-{
-    void *at = (char *)o + r->offset;
-    char *end = NULL;
-    errno = 0;
-    if (r->type == OPTION_FLAG) {
-        bool yes = !text || !strcasecmp(text, "true");
-        if (!yes && strcasecmp(text, "false") != 0)
-            return error_usage(e, "%s: '%s' is neither true nor false", r->name, text);
-        *(bool *)at = yes;
-    } else if (r->type == OPTION_TEXT) {
-        if (strlen(text) >= sizeof(OptionText))
-            return error_usage(e, "%s: longer than %zu bytes", r->name, sizeof(OptionText) - 1);
-        strcpy(at, text);
-    } else if (r->type == OPTION_INT) {
-        long long value = strtoll(text, &end, 10);
-        if (end == text || *end || errno || (double)value < r->min || (double)value > r->max)
-            return error_usage(e, "%s: '%s' is not a whole number from %lld to %lld", r->name, text, (long long)r->min,
-                               (long long)largest_int(r));
-        *(int64_t *)at = value;
-    } else {
-        double value = 0;
-        bool ok = r->type == OPTION_BYTES ? bytes_parse(text, &value) : (value = strtod(text, &end), end != text && !*end);
-        if (!ok || !(value >= r->min && value <= r->max))
-            return error_usage(
-                e, r->type == OPTION_BYTES ? "%s: '%s' is not a size like 4GiB" : "%s: '%s' is not a number from %g to %g",
-                r->name, text, r->min, r->max);
-        *(double *)at = value;
-    }
-    return true;
-}
-
 /* ---- JSON ---------------------------------------------------------------------------------------------------------- */
 
 static const OptionRow *row_find(const char *name)
@@ -253,10 +163,10 @@ static bool json_value_set(TrainOptions *o, const OptionRow *r, const json_t *ob
     if (r->type == OPTION_FLAG)
         return json_get_bool(object, r->name, at, true, e);
     if (r->type == OPTION_INT)
-        return json_get_int(object, r->name, (int64_t)r->min, largest_int(r), at, true, e);
+        return json_get_int(object, r->name, (int64_t)r->min, option_largest(r), at, true, e);
     if (r->type == OPTION_NUMBER || (r->type == OPTION_BYTES && json_is_number(json_object_get(object, r->name))))
         return json_get_double(object, r->name, r->min, r->max, at, true, e);
-    return json_get_string(object, r->name, &text, true, e) && value_set(o, r, text, e);
+    return json_get_string(object, r->name, &text, true, e) && option_set(r, o, text, e);
 }
 
 bool train_options_from_json(TrainOptions *o, const json_t *object, const char *where, Error *e)
@@ -300,57 +210,16 @@ json_t *train_options_to_json(const TrainOptions *o)
 
 /* ---- Command line -------------------------------------------------------------------------------------------------- */
 
-typedef struct Parse {
-    TrainOptions *options;
-    Error *error;
-    bool only_places; /* look for --config, --resume and --out-dir, and for nothing else */
-} Parse;
-
-static error_t option_take(int key, char *arg, struct argp_state *state)
+/* Of the flags, those that say where other settings are. */
+static bool places_parse(TrainOptions *o, int argc, char **argv, Error *e)
 {
-    Parse *p = state->input;
-    if (key == ARGP_KEY_ARG)
-        argp_error(state, "'%s' is not a flag", arg);
-    if (key < KEY_BASE || key >= KEY_BASE + ROWS)
-        return ARGP_ERR_UNKNOWN;
-    const OptionRow *r = &table[key - KEY_BASE];
-    if (p->only_places && strcmp(r->name, "config") && strcmp(r->name, "resume") && strcmp(r->name, "out_dir"))
-        return 0;
-    value_set(p->options, r, arg, p->error);
-    return 0;
-}
-
-static bool argp_run(Parse *p, int argc, char **argv)
-{
-    static char names[ROWS][48];
-    static struct argp_option options[ROWS + 1];
-    for (int i = 0; i < ROWS; i++) {
-        const OptionRow *r = &table[i];
-        if (r->type == OPTION_HEADING) {
-            options[i] = (struct argp_option){.doc = r->help, .group = i + 1};
-            continue;
-        }
-        strcpy(names[i], r->name);
-        for (char *s = names[i]; *s; s++)
-            *s = *s == '_' ? '-' : *s;
-        bool flag = r->type == OPTION_FLAG; /* --overfit is --overfit=true; =false undoes what a file said */
-        options[i] = (struct argp_option){.name = names[i],
-                                          .key = KEY_BASE + i,
-                                          .arg = flag ? "BOOL" : r->arg,
-                                          .flags = flag ? OPTION_ARG_OPTIONAL : 0,
-                                          .doc = r->help};
-    }
-    static const struct argp argp = {
-        .options = options,
-        .parser = option_take,
-        .doc =
-            "`tally train` trains a GPT on token files, after it has printed what memory that takes. `tally plan` prints that, "
-            "and what a step costs, without training. `tally bench` times a step, `tally bench amp` steps of each precision. "
-            "All take the settings of a run.\v"
-            "A first run:  tally data prepare book.txt --tokenizer char --out book && tally train --data book --out-dir run",
-    };
-    argp_err_exit_status = 2;
-    return argp_parse(&argp, argc, argv, 0, NULL, p) == 0 && !p->error->set;
+    TrainOptions flags = *o;
+    if (!options_parse(&options, &flags, argc, argv, e))
+        return false;
+    strcpy(o->config, flags.config);
+    strcpy(o->out_dir, flags.out_dir);
+    o->resume = flags.resume;
+    return true;
 }
 
 /* The settings of --config FILE, when there is one. */
@@ -369,22 +238,23 @@ static bool config_read(TrainOptions *o, Error *e)
     return ok;
 }
 
-static bool checkpoint_read(TrainOptions *o, char path[PATH_SIZE], json_t **trainer, Error *e)
+static bool checkpoint_read(TrainOptions *o, int *lock, char path[PATH_SIZE], json_t **trainer, Error *e)
 {
     json_t *settings = NULL;
-    return checkpoint_find(o->out_dir, path, trainer, e) && json_get_object(*trainer, "settings", &settings, true, e) &&
+    return (!lock || !file_exists(o->out_dir) || dir_lock(o->out_dir, lock, e)) &&
+           checkpoint_find(o->out_dir, path, trainer, e) && json_get_object(*trainer, "settings", &settings, true, e) &&
            train_options_from_json(o, settings, path, e);
 }
 
-bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint[PATH_SIZE], json_t **trainer, Error *e)
+bool train_options_parse(TrainOptions *o, int argc, char **argv, int *lock, char checkpoint[PATH_SIZE], json_t **trainer,
+                         Error *e)
 {
-    args_dashes(argc, argv);
     checkpoint[0] = 0;
     *trainer = NULL;
-    Parse places = {o, e, true}, all = {o, e, false};
     /* The file is read twice: it may say which run to resume, whose settings come before the file's own. */
-    return argp_run(&places, argc, argv) && config_read(o, e) && argp_run(&places, argc, argv) &&
-           (!o->resume || checkpoint_read(o, checkpoint, trainer, e)) && config_read(o, e) && argp_run(&all, argc, argv);
+    return places_parse(o, argc, argv, e) && config_read(o, e) && places_parse(o, argc, argv, e) &&
+           (!o->resume || checkpoint_read(o, lock, checkpoint, trainer, e)) && config_read(o, e) &&
+           options_parse(&options, o, argc, argv, e);
 }
 
 /* ---- Precision and run ---------------------------------------------------------------------------------------------- */

@@ -7,11 +7,10 @@
 #define TALLY_TRAIN_OPTIONS_H
 
 #include "base/file.h"
+#include "base/options.h"
 #include "model/model.h"
 
 #include <jansson.h>
-
-typedef char OptionText[1024];
 
 typedef struct TrainOptions {
     OptionText data, out_dir, config, init_from, device, schedule, model, prompt;
@@ -53,9 +52,11 @@ TrainOptions train_options_default(void);
 
 /* Reads the command line of `tally train` into *o, which has the defaults, in order of precedence: with --resume the settings of
  * the latest whole checkpoint in --out-dir, then --config FILE, then the flags. For a resumed run *checkpoint is the checkpoint's
- * path and *trainer its trainer.json (a new reference); else "" and NULL. --help exits.
+ * path and *trainer its trainer.json (a new reference); else "" and NULL. --help exits. Who is going to write to --out-dir gives
+ * `lock`: then the folder of a resumed run is locked (dir_lock) before its checkpoints are looked at; NULL: it is only read.
  * False with a message for an unknown flag, a bad value, a bad file. */
-bool train_options_parse(TrainOptions *o, int argc, char **argv, char checkpoint[PATH_SIZE], json_t **trainer, Error *e);
+bool train_options_parse(TrainOptions *o, int argc, char **argv, int *lock, char checkpoint[PATH_SIZE], json_t **trainer,
+                         Error *e);
 
 /* Takes settings from an object as options_to_json makes it or as a --config file has it. Unknown names are refused;
  * `where` is for messages. */
@@ -77,9 +78,5 @@ bool train_options_run(const TrainOptions *o, ModelRun *run, Error *e);
 
 /* The model that the options describe, on top of `base` (a preset, or the configuration of --init-from). */
 void train_options_model(const TrainOptions *o, ModelConfig *config);
-
-/* "4GiB", "512MiB", "1.5G", "20MB", "1000000": bytes, with K, M, G, T powers of 1024 with or without iB, and KB, MB, GB, TB
- * powers of 1000. */
-bool bytes_parse(const char *text, double *bytes);
 
 #endif

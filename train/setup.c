@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Settings and plan --------------------------------------------------------------------------------------------- */
 
@@ -18,11 +19,9 @@ static bool tokenizer_open(Trainer *t, Error *e)
         return true;
     if (!path_join(t->meta, t->options.data, "meta.json", e))
         return false;
-    if (!file_exists(t->meta)) {
-        t->meta[0] = 0;
+    if (!file_exists(t->meta))
         return true;
-    }
-    t->tokenizer = tokenizer_load(t->meta, e);
+    t->tokenizer = data_meta_read(t->meta, &t->facts, &t->meta_text, e);
     return t->tokenizer != NULL;
 }
 
@@ -67,9 +66,9 @@ static bool config_choose(Trainer *t, ModelConfig *config, Error *e)
     return true;
 }
 
-bool trainer_settings(Trainer *t, int argc, char **argv, Error *e)
+bool trainer_settings(Trainer *t, int *lock, int argc, char **argv, Error *e)
 {
-    if (!train_options_parse(&t->options, argc, argv, t->checkpoint, &t->resumed, e))
+    if (!train_options_parse(&t->options, argc, argv, lock, t->checkpoint, &t->resumed, e))
         return false;
     t->settings = train_options_to_json(&t->options); /* as asked for: what is derived is derived again on resuming */
     return true;
@@ -176,21 +175,34 @@ static bool split_open(Trainer *t, int split, TokenStream *s, Error *e)
     return document_windows_find(&t->documents[split], s, t->facts.separator, o->block_size, t->model.config.vocab_size, e);
 }
 
+/* Are the files that have been opened of one data set? `tally data prepare` takes meta.json away before it changes another
+ * file, and writes the new one after the last. */
+static bool meta_check(const Trainer *t, Error *e)
+{
+    char *now = NULL;
+    size_t n;
+    bool same = t->meta_text ? file_read_all(t->meta, JSON_FILE_LIMIT, &now, &n, &(Error){0}) && strcmp(now, t->meta_text) == 0
+                             : !file_exists(t->meta);
+    free(now);
+    return same ||
+           error_set(e, "%s: has changed while the data was opened; start again when `tally data prepare` has ended", t->meta);
+}
+
 static bool data_open(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
-    t->facts.separator = -1;
-    if ((t->meta[0] && !data_facts_read(t->meta, &t->facts, e)) || !token_stream_open(&t->tokens, o->data, "train", e) ||
-        !split_open(t, SPLIT_TRAIN, &t->tokens, e))
+    if (!t->meta_text)
+        t->facts.separator = -1;
+    if (!token_stream_open(&t->tokens, o->data, "train", e) || !split_open(t, SPLIT_TRAIN, &t->tokens, e))
         return false;
     t->validates = o->eval_interval > 0 && token_stream_present(o->data, "val");
     if (!t->validates)
-        return true;
+        return meta_check(t, e);
     if (!token_stream_open(&t->validation, o->data, "val", e))
         return false;
     /* --data FILE names no splits: what one trains on does not validate */
     t->validates = strcmp(token_stream_name(&t->tokens), token_stream_name(&t->validation)) != 0;
-    return !t->validates || split_open(t, SPLIT_VAL, &t->validation, e);
+    return (!t->validates || split_open(t, SPLIT_VAL, &t->validation, e)) && meta_check(t, e);
 }
 
 /* What samples begin with; refused now rather than at the first sample. */
@@ -241,6 +253,26 @@ static bool loader_open(Trainer *t, Error *e)
 
 /* ---- State and weights --------------------------------------------------------------------------------------------- */
 
+/* An id means the same text to the checkpoint `dir` and to the data, where both say what it means. */
+static bool same_tokenizer(const Trainer *t, const char *dir, Error *e)
+{
+    char path[PATH_SIZE];
+    DataFacts unused;
+    if (!path_join(path, dir, "meta.json", e))
+        return false;
+    if (!t->tokenizer || !file_exists(path))
+        return true;
+    Tokenizer *before = data_meta_read(path, &unused, NULL, e);
+    json_t *a = before ? tokenizer_to_json(before, e) : NULL, *b = a ? tokenizer_to_json(t->tokenizer, e) : NULL;
+    if (b && !json_equal(a, b))
+        error_usage(e, "data: the tokens of %s mean something else than those of %s; prepare the text with the same tokenizer",
+                    t->meta, path);
+    json_decref(a);
+    json_decref(b);
+    tokenizer_destroy(before);
+    return !e->set;
+}
+
 /* The place in the data means the same windows only with the same data, context and seed. */
 static bool same_data(const Trainer *t, Error *e)
 {
@@ -282,9 +314,9 @@ static bool scaler_resume(Trainer *t, Error *e)
     *earlier = train_options_default();
     bool ok = train_options_from_json(earlier, json_object_get(t->resumed, "settings"), t->checkpoint, e) &&
               scaler_open(&before, earlier, e);
-    if (ok && before.dynamic && t->scaler.dynamic) {
-        t->scaler.scale = (float)t->state.loss_scale;
-        t->scaler.good = (int32_t)t->state.scaler_good; /* below SCALER_INTERVAL: checkpoint.c */
+    if (ok && before.dynamic && t->step.scaler.dynamic) {
+        t->step.scaler.scale = (float)t->state.loss_scale;
+        t->step.scaler.good = (int32_t)t->state.scaler_good; /* below SCALER_INTERVAL: checkpoint.c */
     }
     free(earlier);
     return ok;
@@ -296,15 +328,15 @@ static bool state_open(Trainer *t, Error *e)
     const TrainOptions *o = &t->options;
     t->state = (TrainState){.data_tokens = t->tokens.count, .block_size = o->block_size, .best_loss = INFINITY, .best_iter = -1};
     t->saved_iter = -1;
-    if (!scaler_open(&t->scaler, o, e))
+    if (!scaler_open(&t->step.scaler, o, e))
         return false;
-    t->state.loss_scale = (double)t->scaler.scale;
+    t->state.loss_scale = (double)t->step.scaler.scale;
     if (!t->checkpoint[0])
-        return true;
+        return !o->init_from[0] || same_tokenizer(t, o->init_from, e);
     if (!checkpoint_read_state(t->checkpoint, t->resumed, &t->state, e))
         return false;
     t->saved_iter = t->state.iter;
-    return scaler_resume(t, e) && same_data(t, e);
+    return scaler_resume(t, e) && same_data(t, e) && same_tokenizer(t, t->checkpoint, e);
 }
 
 static bool weights_open(Trainer *t, Error *e)
@@ -376,7 +408,7 @@ bool trainer_begin(Trainer *t, Error *e)
                              .lr = o->learning_rate,
                              .min_lr = o->min_lr,
                              .decay = o->decay_fraction};
-    t->step = (StepState){.seed = (uint64_t)o->seed, .adam_t = t->state.adam_t, .scaler = t->scaler};
+    t->step = (StepState){.seed = (uint64_t)o->seed, .adam_t = t->state.adam_t, .scaler = t->step.scaler};
     copy_in(&t->model.ctx, t->model.state, &t->step);
     t->given = t->state.iter;
     t->copier = t->model.ctx;
@@ -422,8 +454,8 @@ static void precision_print(const Trainer *t)
     PrecisionText text;
     printf("Precision: %s; GEMMs multiply %s%s, at %.1f GFLOP/s at most, measured", precision_text(text, p), dtype_name(gemm),
            widened ? " to which 16-bit operands are widened" : "", t->gemm_peak / 1e9);
-    if (t->scaler.scale != 1.0f)
-        printf("; loss scale %g%s", (double)t->scaler.scale, t->scaler.dynamic ? ", dynamic" : "");
+    if (t->step.scaler.scale != 1.0f)
+        printf("; loss scale %g%s", (double)t->step.scaler.scale, t->step.scaler.dynamic ? ", dynamic" : "");
     printf("\n");
 }
 
@@ -508,11 +540,26 @@ static bool log_begin(Trainer *t, Error *e)
     return ok;
 }
 
+/* A new run does not go into the folder of another. */
+static bool out_dir_check(const Trainer *t, Error *e)
+{
+    return t->checkpoint[0] || !checkpoint_present(t->options.out_dir) ||
+           error_usage(e, "out_dir: %s has checkpoints of an earlier run; go on with it by --resume, or choose another --out-dir",
+                       t->options.out_dir);
+}
+
+/* Once the folder is locked, nobody else begins a run there; one may have just ended. */
+static bool out_dir_take(Trainer *t, Error *e)
+{
+    const char *dir = t->options.out_dir;
+    return t->lock || (dir_make(dir, e) && dir_lock(dir, &t->lock, e) && out_dir_check(t, e));
+}
+
 bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
 {
     TrainOptions *o = &t->options;
     *o = train_options_default();
-    if (!trainer_settings(t, argc, argv, e))
+    if (!trainer_settings(t, &t->lock, argc, argv, e))
         return false;
     if (o->card[0] || o->vram > 0 || o->what_if)
         return error_usage(e, "card, vram and what_if are for tally plan: this run would be on this machine");
@@ -522,15 +569,11 @@ bool trainer_open(Trainer *t, int argc, char **argv, Error *e)
         return false;
     if (!o->data[0])
         return error_usage(e, "--data DIR is missing; `tally data prepare FILE --out DIR` makes one from text");
-    if (!t->checkpoint[0] && checkpoint_present(o->out_dir))
-        return error_usage(
-            e, "out_dir: %s has checkpoints of an earlier run; go on with it by --resume, or choose another --out-dir",
-            o->out_dir);
-    if (!trainer_fits(t, e) || !trainer_data(t, e) || !prompt_encode(t, e))
+    if (!out_dir_check(t, e) || !trainer_fits(t, e) || !trainer_data(t, e) || !prompt_encode(t, e))
         return false;
     trainer_print_plan(stdout, t);
     fflush(stdout);
-    if (!trainer_measure_peak(t, e) || !trainer_begin(t, e) || !dir_make(o->out_dir, e) ||
+    if (!trainer_measure_peak(t, e) || !trainer_begin(t, e) || !out_dir_take(t, e) ||
         (o->grad_stats && !grad_stats_open(&t->grad_stats, &t->model, e)))
         return false;
     header_print(t);
@@ -559,8 +602,11 @@ void trainer_close(Trainer *t)
     for (int split = 0; split < SPLITS; split++)
         document_windows_free(&t->documents[split]);
     tokenizer_destroy(t->tokenizer);
+    free(t->meta_text);
     free(t->prompt);
     free(t->evaluation_batch);
     json_decref(t->settings);
     json_decref(t->resumed);
+    if (t->lock)
+        close(t->lock);
 }

@@ -11,13 +11,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Set by SIGINT and SIGTERM: the step in progress is finished, the run saved. A second signal ends the process at once. */
+/* Set by SIGINT, SIGTERM and SIGHUP: the step in progress is finished, the run saved. A second SIGINT or SIGTERM ends the process
+ * at once; of a terminal that goes away several SIGHUPs may come. */
 static volatile sig_atomic_t stop_asked;
 
 static void stop_ask(int signal_number)
 {
     stop_asked = 1;
-    signal(signal_number, SIG_DFL);
+    if (signal_number != SIGHUP)
+        signal(signal_number, SIG_DFL);
+}
+
+/* A run outlives who reads its lines (a pipe) and, when asked to (nohup), its terminal. */
+static void signals_catch(void)
+{
+    signal(SIGINT, stop_ask);
+    signal(SIGTERM, stop_ask);
+    if (signal(SIGHUP, stop_ask) == SIG_IGN)
+        signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* ---- A step, given to the device ------------------------------------------------------------------------------------ */
@@ -154,6 +166,7 @@ static bool step_read(Trainer *t, Error *e)
         t->device->wait(&t->model.ctx, (int)(s->iter % 2));
     if (e->set)
         return false;
+    Scaler before = t->step.scaler;
     t->step = *f->state;
     t->batch = f->batch;
     bool skipped = t->step.nonfinite != 0;
@@ -163,11 +176,10 @@ static bool step_read(Trainer *t, Error *e)
     s->tokens += t->batch.counted;
     s->skips += skipped;
     s->skips_in_a_row =
-        skipped && !scaler_can_shrink(&t->scaler) ? s->skips_in_a_row + 1 : 0; /* else it is how the scale feels its way */
-    t->step_scale = t->scaler.scale;
-    t->scaler = t->step.scaler;
-    s->loss_scale = (double)t->scaler.scale;
-    s->scaler_good = t->scaler.good;
+        skipped && !scaler_can_shrink(&before) ? s->skips_in_a_row + 1 : 0; /* else it is how the scale feels its way */
+    t->step_scale = before.scale;
+    s->loss_scale = (double)t->step.scaler.scale;
+    s->scaler_good = t->step.scaler.good;
     return true;
 }
 
@@ -179,7 +191,7 @@ bool trainer_step(Trainer *t, Error *e)
 static bool save(Trainer *t, Error *e)
 {
     t->saved_iter = t->state.iter;
-    return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta, t->options.keep, e);
+    return checkpoint_save(t->options.out_dir, &t->model, &t->state, t->settings, t->meta_text, t->options.keep, e);
 }
 
 /* After step state->iter: evaluation, log, sample, checkpoint. */
@@ -224,7 +236,7 @@ static LogStep step_describe(Trainer *t)
                     .seconds = seconds,
                     .wait_seconds = f->waited,
                     .tokens_per_s = tokens / seconds,
-                    .loss_scale = t->scaler.dynamic ? (double)t->step_scale : 0,
+                    .loss_scale = t->step.scaler.dynamic ? (double)t->step_scale : 0,
                     .grad_stats = due(t->options.grad_stats, t->state.iter, t->options.max_iters) ? &t->grad_stats : NULL,
                     .skipped = t->step.nonfinite != 0};
     double peak = t->gemm_peak;
@@ -292,16 +304,12 @@ static bool train(Trainer *t, Error *e)
     return true;
 }
 
-int train_main(int argc, char **argv)
+bool train_command(int argc, char **argv, Error *e)
 {
-    Error e = {0};
     Trainer t;
     memset(&t, 0, sizeof t);
-    signal(SIGINT, stop_ask);
-    signal(SIGTERM, stop_ask);
-    bool ok = trainer_open(&t, argc, argv, &e) && train(&t, &e);
+    signals_catch();
+    bool ok = trainer_open(&t, argc, argv, e) && train(&t, e);
     trainer_close(&t);
-    if (!ok)
-        fprintf(stderr, "tally train: %s\n", e.text);
-    return ok ? 0 : e.usage ? 2 : 1;
+    return ok;
 }

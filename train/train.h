@@ -2,8 +2,10 @@
 #ifndef TALLY_TRAIN_TRAIN_H
 #define TALLY_TRAIN_TRAIN_H
 
-/* The command. argv[0] is "tally train". Returns the exit code: 0 fine (also after SIGINT or SIGTERM, when the run has been
- * saved), 1 failed, 2 asked for something impossible. */
-int train_main(int argc, char **argv);
+#include "base/error.h"
+
+/* The command (tools/commands.h). argv[0] is "tally train". False after recording an error; SIGINT and SIGTERM are none, when the
+ * run has been saved. */
+bool train_command(int argc, char **argv, Error *e);
 
 #endif

@@ -31,6 +31,7 @@ typedef struct Trainer {
     char checkpoint[PATH_SIZE]; /* the one that the run resumes from, or "" */
     json_t *resumed;            /* its trainer.json, or NULL                */
     json_t *settings;           /* the options, as they are stored          */
+    int lock;                   /* of out_dir (dir_lock); 0: not taken      */
 
     TokenStream tokens, validation;
     DataFacts facts;                   /* of meta.json; zeros without one              */
@@ -42,7 +43,8 @@ typedef struct Trainer {
     Loader *loader;
     StepBatch batch;
     Tokenizer *tokenizer; /* NULL: the data has none */
-    char meta[PATH_SIZE]; /* its meta.json, or ""    */
+    char meta[PATH_SIZE]; /* where its meta.json is  */
+    char *meta_text;      /* what was in it when the run began, whatever becomes of the folder; NULL: there was none */
     int32_t *prompt;      /* [prompt_length]: what samples begin with, when there are to be any */
     int64_t prompt_length;
 
@@ -51,7 +53,7 @@ typedef struct Trainer {
     Room room;                   /* that the run has to fit into                     */
     Target card;                 /* the GPU that a plan is for; kind DEVICE_CPU: the run's own device */
     Setting fitted;              /* what --fit has chosen; batch_size 0: not asked   */
-    StepState step;              /* the host's copy, after the latest step that has been read */
+    StepState step;              /* the host's copy, after the latest step that has been read: with the next one's scaler */
     int64_t given;               /* steps given to the device: those that have been read, and up to two more, */
     StepFlight flight[2];        /* step i in flight[i % 2]; only a device that works behind the host's back has two at a time */
     Ctx copier;                  /* its queue for the next micro-batch */
@@ -62,7 +64,6 @@ typedef struct Trainer {
     double read_at;              /* clock when the latest step's results were read */
     Schedule schedule;
     TrainState state;
-    Scaler scaler;        /* of the next step */
     float step_scale;     /* the loss scale that the latest step had */
     GradStats grad_stats; /* with --grad-stats */
     int64_t saved_iter;   /* the iteration of the latest checkpoint; -1: there is none */
@@ -72,11 +73,11 @@ typedef struct Trainer {
 } Trainer;
 
 /* The first parts of trainer_open, which `tally plan` and `tally bench` use as well. The options in *t are the defaults;
- * trainer_close must follow in any case. trainer_settings reads the command line. trainer_plan plans the model that the settings
- * describe: with --fit it changes them first, to what fits into t->room, which the caller may have filled in, like t->card; else
- * it is this machine's memory, or its GPU's. A GPU that nobody asked for by name and that the plan does not fit leaves it to the
- * CPU. */
-bool trainer_settings(Trainer *t, int argc, char **argv, Error *e);
+ * trainer_close must follow in any case. trainer_settings reads the command line (`lock`: train_options_parse). trainer_plan
+ * plans the model that the settings describe: with --fit it changes them first, to what fits into t->room, which the caller may
+ * have filled in, like t->card; else it is this machine's memory, or its GPU's. A GPU that nobody asked for by name and that the
+ * plan does not fit leaves it to the CPU. */
+bool trainer_settings(Trainer *t, int *lock, int argc, char **argv, Error *e);
 bool trainer_plan(Trainer *t, Error *e);
 
 /* Does the run fit into t->room? See fit_check. */
