@@ -171,7 +171,8 @@ static inline TrainState find_and_load(const char *out, int64_t step, Model *m, 
         fail_msg("%s", e.text);
     snprintf(name, sizeof name, "step-%ld", step);
     assert_string_equal(strrchr(path, '/') + 1, name);
-    if (!checkpoint_load_weights(m, path, &e) || !checkpoint_load_state(m, path, trainer, &state, &e))
+    if (!checkpoint_read_state(path, trainer, &state, &e) || !checkpoint_load_weights(m, path, &e) ||
+        !checkpoint_load_moments(m, path, &e))
         fail_msg("%s", e.text);
     json_decref(trainer);
     return state;

@@ -308,7 +308,7 @@ static bool moment_read(Model *m, const Weight *w, const char *suffix, Tensor t,
     return from ? stored_part_fill(m, w, t, (SafeModelTensor){from, file}, buffer, e) : error_set(e, "%s: is missing", name);
 }
 
-bool checkpoint_read_moments(const char *dir, Model *m, Error *e)
+bool checkpoint_load_moments(Model *m, const char *dir, Error *e)
 {
     char path[PATH_SIZE];
     SafeTensors file;
