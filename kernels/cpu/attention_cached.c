@@ -17,7 +17,7 @@ static void query_attend(float *out, const float *q, const Tensor *cache, int64_
     float scale = (float)(1.0 / sqrt((double)hd)), max = -INFINITY, sum = 0.0f;
     memset(out, 0, (size_t)hd * sizeof(float));
     for (int64_t first = 0; first < n; first += CHUNK) {
-        int64_t count = n - first < CHUNK ? n - first : CHUNK;
+        int64_t count = min_of(n - first, CHUNK);
         float p[CHUNK], top = max;
         for (int64_t j = 0; j < count; j++) {
             const float *key = row_in(cache, k + (first + j) * width, hd, row);

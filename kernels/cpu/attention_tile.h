@@ -43,11 +43,6 @@ ALWAYS_INLINE int64_t round_up(int64_t n, int64_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-ALWAYS_INLINE int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Row stride of a tile that holds head vectors: whole registers and whole cache lines in every build. */
 ALWAYS_INLINE int64_t head_stride(int64_t hd)
 {

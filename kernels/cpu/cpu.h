@@ -23,6 +23,11 @@ enum { VECTOR = 8 };
 enum { VECTOR = 4 };
 #endif
 
+static inline int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* The rows (or blocks) first..last-1 of n that thread `id` of `threads` works on: contiguous, sizes differing by at most 1. */
 static inline void cpu_share(int64_t n, int id, int threads, int64_t *first, int64_t *last)
 {

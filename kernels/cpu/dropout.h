@@ -50,7 +50,7 @@ static inline void dropout_apply(float *y, const float *x, int64_t n, const Drop
     float scale = mask->scale;
     int64_t skip = index & 3; /* words of the first block that belong to elements before x[0] */
     for (uint64_t block = (uint64_t)index >> 2; n > 0; block += VECTOR) {
-        int64_t count = 4 * VECTOR - skip < n ? 4 * VECTOR - skip : n;
+        int64_t count = min_of(4 * VECTOR - skip, n);
         dropout_words(word, mask->key, block);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++)

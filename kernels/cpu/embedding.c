@@ -32,7 +32,7 @@ void CPU(embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor 
     for (int64_t n = 0; n < N; n++) {
         for (int64_t i = 0; i < C; i += ROW_PIECE) {
             float buffer[3][ROW_PIECE];
-            int64_t count = C - i < ROW_PIECE ? C - i : ROW_PIECE, at = n * C + i;
+            int64_t count = min_of(C - i, ROW_PIECE), at = n * C + i;
             const float *token = row_in(&wte, id[n] * C + i, count, buffer[0]);
             const float *position = row_in(&wpe, (first + n % T) * C + i, count, buffer[1]);
             float *row = row_out(&x, at, buffer[2]);
@@ -94,9 +94,9 @@ void CPU(embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor
     {
         int64_t first, last;
         cpu_share((C + UNIT - 1) / UNIT, omp_get_thread_num(), threads, &first, &last);
-        last = last * UNIT < C ? last * UNIT : C;
+        last = min_of(last * UNIT, C);
         for (int64_t i = first * UNIT; i < last; i += ROW_PIECE) {
-            int64_t count = last - i < ROW_PIECE ? last - i : ROW_PIECE;
+            int64_t count = min_of(last - i, ROW_PIECE);
             for (int64_t n = 0; n < N && Vp; n++)
                 if (first_row[id[n]] == n)
                     rows_add(&dwte, id[n] * C + i, &dx, n, next, 0, i, count, &mask);

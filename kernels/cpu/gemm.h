@@ -76,8 +76,7 @@ static inline size_t block_floats(DType type, int64_t rows, int64_t width)
 
 static inline GemmBlocks gemm_blocks(const Gemm *g)
 {
-    GemmBlocks s = {
-        .M = g->M < BLOCK_M ? g->M : BLOCK_M, .N = g->N < BLOCK_NK ? g->N : BLOCK_NK, .K = g->K < BLOCK_NK ? g->K : BLOCK_NK};
+    GemmBlocks s = {.M = min_of(g->M, BLOCK_M), .N = min_of(g->N, BLOCK_NK), .K = min_of(g->K, BLOCK_NK)};
     s.b = block_floats(g->type_a, s.M, s.K);
     s.c = s.b + block_floats(g->type_b, s.K, s.N);
     s.bias = s.c + block_floats(g->type_c, s.M, s.N);

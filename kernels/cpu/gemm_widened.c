@@ -32,16 +32,11 @@ static float *factor_in(Ctx *c, float *room, const void *matrix, DType type, int
     return block_in(c, room, block, type, ld, transposed ? width : rows, transposed ? rows : width);
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* C's block at (m, n), summed over all of K. B's block is still in scratch from the one above when one reaches over all of K. */
 static void block_run(Ctx *c, const Gemm *g, const GemmBlocks *s, void *C, const void *A, const void *B, const void *bias,
                       int64_t m, int64_t n)
 {
-    int64_t M = smaller(s->M, g->M - m), N = smaller(s->N, g->N - n);
+    int64_t M = min_of(s->M, g->M - m), N = min_of(s->N, g->N - n);
     float *a = c->workspace, *b = a + s->b, *sum = a + s->c, *wide_bias = a + s->bias;
     void *corner = (void *)gemm_element(C, g->type_c, m * g->ldc + n);
     if (g->accumulate)
@@ -51,7 +46,7 @@ static void block_run(Ctx *c, const Gemm *g, const GemmBlocks *s, void *C, const
     if (g->type_c == DTYPE_F32)
         sum = corner;
     for (int64_t k = 0; k < g->K; k += s->K) {
-        Gemm piece = gemm_block(g, M, N, smaller(s->K, g->K - k), k > 0);
+        Gemm piece = gemm_block(g, M, N, min_of(s->K, g->K - k), k > 0);
         bool there = m > 0 && s->K == g->K && g->type_b != DTYPE_F32;
         const float *left = factor_in(c, a, A, g->type_a, g->lda, g->transpose_a, m, k, M, piece.K);
         const float *right = there ? b : factor_in(c, b, B, g->type_b, g->ldb, g->transpose_b, k, n, piece.K, N);

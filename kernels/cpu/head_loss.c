@@ -37,7 +37,7 @@ static void row_narrow(float *z, int64_t n, DType type)
 {
     float piece[ROW_PIECE];
     for (int64_t at = 0; at < n && type != DTYPE_F32; at += ROW_PIECE) {
-        int64_t count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        int64_t count = min_of(n - at, ROW_PIECE);
         memcpy(piece, z + at, (size_t)count * sizeof(float));
         narrow((uint16_t *)(void *)z + at, piece, type, count);
     }
@@ -93,7 +93,7 @@ void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor 
     if (!targets_check(c, OP_head_loss_forward, targets, V))
         return;
     for (int64_t first = 0; first < N && !c->error->set; first += R) {
-        int64_t rows = N - first < R ? N - first : R;
+        int64_t rows = min_of(N - first, R);
         CPU(head_logits)(c, tensor_slice_rows(logits, 0, rows), tensor_slice_rows(x, first, rows), wte);
 #pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
@@ -113,7 +113,7 @@ void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tens
     if (!targets_check(c, OP_head_loss_backward, targets, V))
         return;
     for (int64_t first = 0; first < N && !c->error->set; first += R) {
-        int64_t rows = N - first < R ? N - first : R;
+        int64_t rows = min_of(N - first, R);
         Tensor x_rows = tensor_slice_rows(x, first, rows), dx_rows = tensor_slice_rows(dx, first, rows);
         Tensor logits_rows = tensor_slice_rows(logits, 0, rows);
         CPU(head_logits)(c, logits_rows, x_rows, wte);

@@ -34,7 +34,7 @@ static void rows_add_any(float *sums, const Tensor *x, int64_t first, int64_t la
         return;
     }
     for (int64_t r = first; r < last; r += 4) {
-        int64_t rows = last - r < 4 ? last - r : 4;
+        int64_t rows = min_of(last - r, 4);
         rows_add(sums, row_in(x, r * width, rows * width, wide), 0, rows, width);
     }
 }
