@@ -32,6 +32,10 @@ static inline const char *dtype_name(DType t)
     return names[t];
 }
 
+/* "[3, 4]" into text, which is returned; of 8 dimensions at most. In ops.c. */
+typedef char ShapeText[192];
+const char *shape_text(ShapeText text, int ndim, const int64_t *shape);
+
 static inline bool tensor_present(Tensor t)
 {
     return t.data != NULL;

@@ -134,16 +134,6 @@ bool checkpoint_write_moments(const char *dir, Model *m, Error *e)
 
 /* ---- Reading a tensor ----------------------------------------------------------------------------------------------- */
 
-/* "[3, 4]" */
-static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
-{
-    size_t used = (size_t)snprintf(out, size, "[");
-    for (int i = 0; i < ndim && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, i ? ", %ld" : "%ld", shape[i]);
-    if (used < size)
-        snprintf(out + used, size - used, "]");
-}
-
 /* Has the file's tensor the shape of t, or with more_rows at least as many rows? */
 static bool shape_check(const SafeTensor *from, Tensor t, bool more_rows, Error *e)
 {
@@ -152,10 +142,9 @@ static bool shape_check(const SafeTensor *from, Tensor t, bool more_rows, Error 
         same = from->shape[i] == t.shape[i] || (i == 0 && more_rows && from->shape[i] > t.shape[i]);
     if (same)
         return true;
-    char has[200], needs[100];
-    shape_text(has, sizeof has, from->ndim, from->shape);
-    shape_text(needs, sizeof needs, t.ndim, t.shape);
-    return error_set(e, "%.200s: has shape %s; the model needs %s", from->name, has, needs);
+    ShapeText has, needs;
+    return error_set(e, "%.200s: has shape %s; the model needs %s", from->name, shape_text(has, from->ndim, from->shape),
+                     shape_text(needs, t.ndim, t.shape));
 }
 
 /* t = the first elements of the file's tensor, whose shape has been checked; of a weight's value (w), the master too. */

@@ -177,14 +177,6 @@ static int64_t piece_width(const Gemm *g, int64_t left)
     return left - width < least_rest ? left : width;
 }
 
-/* The product of `width` columns of C. */
-static Gemm gemm_piece(const Gemm *g, int64_t width)
-{
-    Gemm piece = *g;
-    piece.N = width;
-    return piece;
-}
-
 /* One primitive, its shape as it is. */
 static void product_do(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
 {
@@ -208,8 +200,8 @@ void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, cons
     int threads_before = omp_get_max_threads();
     omp_set_num_threads(c->target.threads);
     for (int64_t at = 0, width; at < g->N; at += width) {
-        width = piece_width(g, g->N - at);
-        Gemm piece = gemm_piece(g, width);
+        Gemm piece = *g;
+        piece.N = width = piece_width(g, g->N - at);
         product_do(c, &piece, (void *)gemm_element(C, g->type_c, at), A, gemm_element(B, g->type_b, at),
                    g->bias ? gemm_element(bias, g->type_b, at) : NULL, scratch); /* a transposed B is not cut: at = 0 */
     }
@@ -220,8 +212,8 @@ static size_t native_scratch(const Gemm *g, const Target *t)
 {
     size_t most = 0;
     for (int64_t at = 0, width; at < g->N; at += width) {
-        width = piece_width(g, g->N - at);
-        Gemm piece = gemm_piece(g, width);
+        Gemm piece = *g;
+        piece.N = width = piece_width(g, g->N - at);
         dnnl_status_t status;
         Product *p = product_find(&piece, t->threads, &status);
         if (p && p->scratch > most)

@@ -1,10 +1,10 @@
-/* What the files of the CUDA device share with C: the ops, their scratch, and the errors of the runtime.
+/* What the files of the CUDA device share with C: the ops and what else is in its table, and the errors of the runtime.
  *
  * cuda_device.c     the device: its memory, its name, the op table
  * cuda_queue.c      its streams, events and graphs
  * NAME.cu           one op of the table each; common.cuh is what they share among themselves
  *
- * Compiled without CUDA too, since a plan for a GPU needs none (kernels/workspace.c). */
+ * Nothing here needs CUDA's own headers: kernels/workspace.c plans for a GPU in a build without nvcc too. */
 #ifndef TALLY_KERNELS_CUDA_CUDA_H
 #define TALLY_KERNELS_CUDA_CUDA_H
 
