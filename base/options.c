@@ -95,19 +95,16 @@ static int row_key(const OptionTable *t, int i)
 /* Words: what is left when the options have been taken. */
 static void words_take(const Parse *p, char **word, int count)
 {
-    for (int i = 0; i < p->table->rows; i++) {
-        const OptionRow *r = &p->table->row[i];
-        if (r->type != OPTION_ARGUMENTS)
-            continue;
-        if (count < r->min)
-            error_usage(p->error, "%s", r->help);
-        else if (count > r->max)
-            error_usage(p->error, "'%s' is one %s too many", word[(int)r->max], r->arg);
-        *(OptionWords *)((char *)p->into + r->offset) = (OptionWords){word, count};
-        return;
-    }
-    if (count)
+    const OptionRow *r = p->table->row;
+    if (r->type != OPTION_ARGUMENTS && count)
         error_usage(p->error, "'%s' is not a flag", *word);
+    if (r->type != OPTION_ARGUMENTS)
+        return;
+    if (count < r->min)
+        error_usage(p->error, "%s", r->help);
+    else if (count > r->max)
+        error_usage(p->error, "'%s' is one %s too many", word[(int)r->max], r->arg);
+    *(OptionWords *)((char *)p->into + r->offset) = (OptionWords){word, count};
 }
 
 static error_t option_take(int key, char *arg, struct argp_state *state)

@@ -24,7 +24,7 @@ typedef enum OptionType {
     OPTION_NUMBER,    /* a double, min to max                                                            */
     OPTION_BYTES,     /* a double, min to max: "4GiB", "512MiB", "1.5G", "20MB", "1000000", where K, M, G, T, with or without
                          iB, are powers of 1024 and KB, MB, GB, TB powers of 1000 */
-    OPTION_ARGUMENTS, /* no option, but the OptionWords, min to max of them: `help` is said when there are fewer */
+    OPTION_ARGUMENTS, /* in the first row: no option, but the OptionWords, min to max; `help` is said when there are fewer */
     OPTION_HEADING    /* no option, but a line above the next ones in --help                             */
 } OptionType;
 

@@ -15,11 +15,6 @@ static const struct {
     [SAFE_BOOL] = {"BOOL", 1}, [SAFE_F8_E4M3] = {"F8_E4M3", 1}, [SAFE_F8_E5M2] = {"F8_E5M2", 1},
 };
 
-size_t safetensors_dtype_size(SafeDtype t)
-{
-    return dtypes[t].size;
-}
-
 /* Bytes of a shape: false when a dimension is negative or the product overflows. */
 static bool shape_bytes(SafeDtype dtype, int ndim, const int64_t *shape, size_t *bytes)
 {
@@ -64,7 +59,7 @@ static bool integers_parse(int64_t *out, int *n, int max, const json_t *info, co
 }
 
 /* One tensor's entry of the header, checked on its own: what it says is consistent and inside the data. */
-static bool tensor_parse(SafeTensor *t, const json_t *info, size_t data_size, Error *e)
+static bool tensor_parse(SafeTensor *t, const json_t *info, const unsigned char *data, size_t data_size, Error *e)
 {
     const char *dtype;
     int64_t offsets[2] = {0, 0};
@@ -78,7 +73,7 @@ static bool tensor_parse(SafeTensor *t, const json_t *info, size_t data_size, Er
     if (n != 2 || offsets[1] < offsets[0] || (size_t)offsets[1] > data_size)
         return error_set(e, "data_offsets: [%ld, %ld] is no range inside the file's %zu bytes of data", offsets[0], offsets[1],
                          data_size);
-    t->offset = (size_t)offsets[0];
+    t->data = data + offsets[0];
     t->bytes = (size_t)(offsets[1] - offsets[0]);
     size_t needed;
     if (!shape_bytes(t->dtype, t->ndim, t->shape, &needed))
@@ -99,11 +94,11 @@ static bool metadata_check(const json_t *metadata, Error *e)
     return true;
 }
 
-static int compare_offsets(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const SafeTensor *x = a, *y = b;
-    if (x->offset != y->offset)
-        return x->offset < y->offset ? -1 : 1;
+    if (x->data != y->data)
+        return x->data < y->data ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
@@ -118,9 +113,10 @@ static bool coverage_check(const SafeTensors *f, size_t data_size, Error *e)
     size_t end = 0;
     for (size_t i = 0; i < f->count; i++) {
         const SafeTensor *t = &f->tensors[i];
-        if (t->offset != end)
+        size_t begin = (size_t)((const unsigned char *)t->data - f->data);
+        if (begin != end)
             return error_set(e, "%.200s: begins at byte %zu of the data, %s byte %zu, where the one before it ends", t->name,
-                             t->offset, t->offset < end ? "before" : "after", end);
+                             begin, begin < end ? "before" : "after", end);
         end += t->bytes;
     }
     return end == data_size || error_set(e, "holds %zu bytes of data, but its tensors end at byte %zu", data_size, end);
@@ -139,11 +135,11 @@ static bool header_parse(SafeTensors *f, size_t data_size, Error *e)
         bool metadata = strcmp(name, "__metadata__") == 0;
         SafeTensor *t = &f->tensors[f->count];
         t->name = name;
-        if (!(metadata ? metadata_check(info, e) : tensor_parse(t, info, data_size, e)))
+        if (!(metadata ? metadata_check(info, e) : tensor_parse(t, info, f->data, data_size, e)))
             return error_prefix(e, "%.200s", name);
         f->count += !metadata;
     }
-    qsort(f->tensors, f->count, sizeof *f->tensors, compare_offsets);
+    qsort(f->tensors, f->count, sizeof *f->tensors, compare_places);
     if (!coverage_check(f, data_size, e))
         return false;
     qsort(f->tensors, f->count, sizeof *f->tensors, compare_names);
@@ -202,6 +198,9 @@ bool safetensors_open(SafeTensors *f, const char *path, Error *e)
 
 void safetensors_close(SafeTensors *f)
 {
+    for (size_t i = 0; i < f->shards; i++)
+        safetensors_close(&f->shard[i]);
+    free(f->shard);
     json_decref(f->header);
     free(f->tensors);
     file_unmap(&f->map);
@@ -212,11 +211,6 @@ const SafeTensor *safetensors_find(const SafeTensors *f, const char *name)
 {
     SafeTensor key = {.name = name};
     return f->count ? bsearch(&key, f->tensors, f->count, sizeof key, compare_names) : NULL;
-}
-
-const void *safetensors_data(const SafeTensors *f, const SafeTensor *t)
-{
-    return f->data + t->offset;
 }
 
 static float element_to_float(const unsigned char *p, SafeDtype dtype)
@@ -240,7 +234,7 @@ static float element_to_float(const unsigned char *p, SafeDtype dtype)
     }
 }
 
-bool safetensors_read_f32(const SafeTensors *f, const SafeTensor *t, int64_t first, int64_t count, float *out, Error *e)
+bool safetensors_read_f32(const SafeTensor *t, int64_t first, int64_t count, float *out, Error *e)
 {
     size_t size = dtypes[t->dtype].size;
     int64_t total = (int64_t)(t->bytes / size);
@@ -248,7 +242,7 @@ bool safetensors_read_f32(const SafeTensors *f, const SafeTensor *t, int64_t fir
         return error_set(e, "%.200s: is %s; F32, F16, BF16 or F64 is needed", t->name, dtypes[t->dtype].name);
     if (first < 0 || count < 0 || first > total || count > total - first)
         return error_set(e, "%.200s: has %ld elements; %ld from number %ld on are not all there", t->name, total, count, first);
-    const unsigned char *p = f->data + t->offset + (size_t)first * size;
+    const unsigned char *p = (const unsigned char *)t->data + (size_t)first * size;
     if (t->dtype == SAFE_F32)
         memcpy(out, p, (size_t)count * size);
     else

@@ -38,17 +38,15 @@ typedef enum SafeDtype {
     SAFE_DTYPE_COUNT
 } SafeDtype;
 
-/* Bytes of one element. */
-size_t safetensors_dtype_size(SafeDtype t);
-
-/* ---- Reading one file ---------------------------------------------------------------------------------------------- */
+/* ---- Reading ------------------------------------------------------------------------------------------------------- */
 
 typedef struct SafeTensor {
     const char *name;
     SafeDtype dtype;
     int ndim;                     /* 0: a single number                              */
     int64_t shape[SAFE_MAX_DIMS]; /* each >= 0; the product and its bytes fit int64_t */
-    size_t offset, bytes;         /* where in the data, inside it                     */
+    const void *data;             /* [bytes], aligned as well as the file's writer cared: for memcpy, or safetensors_read_f32 */
+    size_t bytes;
 } SafeTensor;
 
 typedef struct SafeTensors {
@@ -56,7 +54,9 @@ typedef struct SafeTensors {
     const unsigned char *data; /* where offset 0 is                                  */
     SafeTensor *tensors;       /* [count], by name in strcmp's order                 */
     size_t count;
-    json_t *header; /* keeps the names, and __metadata__                  */
+    json_t *header;            /* keeps the names, and __metadata__                  */
+    struct SafeTensors *shard; /* [shards]: the files that the tensors of a model are in, when there are several */
+    size_t shards;
 } SafeTensors;
 
 /* Maps and checks a file: everything in the comment above, and at most 8 dimensions, the dtypes above, a header of at
@@ -66,42 +66,19 @@ bool safetensors_open(SafeTensors *f, const char *path, Error *e);
 /* The same for a file's bytes in memory, which must outlive *f. `name` is for messages. */
 bool safetensors_open_memory(SafeTensors *f, const void *bytes, size_t size, const char *name, Error *e);
 
+/* A model: opens dir/model.safetensors, or without it the shards that dir/model.safetensors.index.json names: its "weight_map"
+ * says for each tensor the file that holds it. A shard's name must be a plain file name in `dir`; each tensor of the map must be
+ * in its shard. Tensors that the map does not name are not part of the model. On error *f is empty. */
+bool safetensors_open_model(SafeTensors *f, const char *dir, Error *e);
+
 void safetensors_close(SafeTensors *f);
 
 /* The tensor of that name, or NULL. O(log count). */
 const SafeTensor *safetensors_find(const SafeTensors *f, const char *name);
 
-/* The tensor's t->bytes bytes. They are aligned only as well as the file's writer cared: read them with memcpy, or
- * with safetensors_read_f32. */
-const void *safetensors_data(const SafeTensors *f, const SafeTensor *t);
-
 /* out[i] = element first + i of the flattened tensor, for i < count, as float: F32, F16 and BF16 exactly, F64 rounded.
  * Other dtypes, and a range outside the tensor, are errors. */
-bool safetensors_read_f32(const SafeTensors *f, const SafeTensor *t, int64_t first, int64_t count, float *out, Error *e);
-
-/* ---- Reading a model: one file or several -------------------------------------------------------------------------- */
-
-typedef struct SafeModelTensor {
-    const SafeTensor *tensor;
-    const SafeTensors *file;
-} SafeModelTensor;
-
-typedef struct SafeModel {
-    SafeTensors *files; /* [file_count]                       */
-    size_t file_count;
-    SafeModelTensor *tensors; /* [count], by name in strcmp's order */
-    size_t count;
-} SafeModel;
-
-/* Opens dir/model.safetensors, or without it the shards that dir/model.safetensors.index.json names: its "weight_map"
- * says for each tensor the file that holds it. A shard's name must be a plain file name in `dir`; each tensor of the map
- * must be in its shard. Tensors that the map does not name are not part of the model. On error *m is empty. */
-bool safetensors_open_model(SafeModel *m, const char *dir, Error *e);
-
-void safetensors_close_model(SafeModel *m);
-
-/* The tensor of that name and the file it is in, or NULL. */
-const SafeModelTensor *safetensors_find_in_model(const SafeModel *m, const char *name);
+bool safetensors_read_f32(const SafeTensor *t, int64_t first, int64_t count, float *out, Error *e);
 
 /* ---- Writing ------------------------------------------------------------------------------------------------------- */
 

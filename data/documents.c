@@ -59,6 +59,11 @@ bool document_windows_find(DocumentWindows *d, const TokenStream *stream, int64_
     return good && cut_add(&s, stream->count - 1, e);
 }
 
+Window document_window(const DocumentWindows *d, int64_t i)
+{
+    return (Window){d->cut[i], d->cut[i + 1] - d->cut[i]};
+}
+
 void document_windows_free(DocumentWindows *d)
 {
     free(d->cut);

@@ -8,7 +8,7 @@
 #ifndef TALLY_DATA_DOCUMENTS_H
 #define TALLY_DATA_DOCUMENTS_H
 
-#include "data/stream.h"
+#include "data/window.h"
 
 typedef struct DocumentWindows {
     int64_t *cut;    /* [windows + 1]: window i is the tokens cut[i] .. cut[i+1], the first of which is no target */
@@ -20,6 +20,9 @@ typedef struct DocumentWindows {
  * id that is not below vocab_size, no separator at all. Free with document_windows_free, after false, too. */
 bool document_windows_find(DocumentWindows *d, const TokenStream *s, int64_t separator, int64_t block_size, int64_t vocab_size,
                            Error *e);
+
+/* Window i of them, 0 <= i < windows. */
+Window document_window(const DocumentWindows *d, int64_t i);
 
 void document_windows_free(DocumentWindows *d);
 

@@ -1,21 +1,8 @@
 #include "data/evaluation.h"
 
 #include "data/order.h"
-#include "data/window.h"
 
 #include <inttypes.h>
-
-/* Targets in a window of the whole split that starts at token `start`: T, fewer at the end, 0 beyond it. */
-static int64_t targets_from(const EvaluationData *d, int64_t start)
-{
-    int64_t left = d->stream->count - 1 - start;
-    return left < 0 ? 0 : left < d->block_size ? left : d->block_size;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
 
 bool evaluation_check(const EvaluationData *d, Error *e)
 {
@@ -36,22 +23,20 @@ int64_t evaluation_batches(const EvaluationData *d)
     return d->iters > 0 ? d->iters : divide_up(windows, d->batch_size);
 }
 
-/* First token of row `row` of all rows of the evaluation, and in *count its targets. */
-static int64_t row_start(const EvaluationData *d, RandomKey key, int64_t row, int64_t *count)
+/* Row `row` of all rows of the evaluation. */
+static Window row_window(const EvaluationData *d, RandomKey key, int64_t row)
 {
     if (d->documents) {
-        int64_t window = d->iters > 0 ? random_below(key, (uint64_t)row, d->documents->windows) : row;
-        bool exists = window < d->documents->windows;
-        *count = exists ? d->documents->cut[window + 1] - d->documents->cut[window] : 0;
-        return exists ? d->documents->cut[window] : 0;
+        int64_t i = d->iters > 0 ? random_below(key, (uint64_t)row, d->documents->windows) : row;
+        return i < d->documents->windows ? document_window(d->documents, i) : (Window){0, 0};
     }
     int64_t start = 0, starts = d->stream->count - d->block_size; /* a full window can start at 0 .. starts-1 */
     if (d->iters > 0)
         start = starts > 1 ? random_below(key, (uint64_t)row, starts) : 0;
     else if (__builtin_mul_overflow(row, d->block_size, &start))
         start = d->stream->count;
-    *count = targets_from(d, start);
-    return start;
+    int64_t left = d->stream->count - 1 - start; /* targets: T, fewer at the end, 0 beyond it */
+    return (Window){start, left < 0 ? 0 : left < d->block_size ? left : d->block_size};
 }
 
 bool evaluation_batch(const EvaluationData *d, uint64_t number, int64_t index, int32_t *tokens, int32_t *targets,
@@ -60,9 +45,9 @@ bool evaluation_batch(const EvaluationData *d, uint64_t number, int64_t index, i
     RandomKey key = random_key(d->seed, RANDOM_EVALUATION, 0, number, 0);
     *counted = 0;
     for (int64_t b = 0; b < d->batch_size; b++) {
-        int64_t count, start = row_start(d, key, index * d->batch_size + b, &count);
-        if (!window_read(d->stream, start, count, d->block_size, d->vocab_size, tokens + b * d->block_size,
-                         targets + b * d->block_size, counted, e))
+        Window w = row_window(d, key, index * d->batch_size + b);
+        if (!window_read(d->stream, w, d->block_size, d->vocab_size, tokens + b * d->block_size, targets + b * d->block_size,
+                         counted, e))
             return false;
     }
     return true;

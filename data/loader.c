@@ -1,7 +1,6 @@
 #include "data/loader.h"
 
 #include "data/order.h"
-#include "data/window.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -36,11 +35,6 @@ struct Loader {
     pthread_cond_t changed; /* some `full`, or `stop` */
 };
 
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 /* ---- The thread ---- */
 
 /* Fills a buffer with the step that begins at `position`: its windows in order, rank by rank within a micro-batch, of which this
@@ -56,9 +50,9 @@ static bool buffer_fill(const Loader *l, Buffer *b, int64_t position)
         Window w = i < windows ? window_order_window(&l->order, position + i) : (Window){0, 0};
         int64_t micro = i / (c->world * c->batch_size), row = micro * c->batch_size + i % c->batch_size;
         bool mine = i / c->batch_size % c->world == c->rank;
-        if (!(mine ? window_read(l->stream, w.start, w.count, c->block_size, c->vocab_size, b->tokens + row * c->block_size,
+        if (!(mine ? window_read(l->stream, w, c->block_size, c->vocab_size, b->tokens + row * c->block_size,
                                  b->targets + row * c->block_size, &b->counted, &b->error)
-                   : window_count(l->stream, w.start, w.count, c->vocab_size, &b->counted, &b->error)))
+                   : window_count(l->stream, w, c->vocab_size, &b->counted, &b->error)))
             return false;
     }
     usleep((useconds_t)(1e6 * c->delay));
@@ -168,11 +162,6 @@ static bool config_check(const LoaderConfig *c, Error *e)
     return true;
 }
 
-static void *malloc_take(size_t bytes, const char *what, Error *e)
-{
-    return memory_get(e, bytes, 1, what);
-}
-
 static bool buffer_get(Buffer *b, const LoaderConfig *c, Error *e)
 {
     size_t elements = (size_t)(c->accumulate * c->batch_size * c->block_size);
@@ -194,8 +183,6 @@ Loader *loader_create(const TokenStream *stream, const LoaderConfig *config, Err
     l->stream = stream;
     l->config = *config;
     l->buffers = 2 + (uint64_t)config->kept;
-    if (!config->memory_take)
-        l->config.memory_take = malloc_take, l->config.memory_give = free;
     l->step_windows = config->accumulate * config->world * config->batch_size;
     bool good = window_order_init(&l->order, stream->count, config->block_size, config->seed, config->documents, e) ||
                 error_prefix(e, "%s", token_stream_name(stream));

@@ -27,8 +27,8 @@ typedef struct LoaderConfig {
     double delay;                     /* seconds by which each step's reading is longer: a slow disk, for tests                 */
     int64_t kept;                     /* 1: a batch stays good for one loader_next more                         */
 
-    /* Zeroed memory for the batches, NULL after recording an error, and its end: a device's own, say, which copies from it while
-     * the host does something else. NULL: malloc's. */
+    /* Zeroed memory for the batches, NULL after recording an error, and its end: the device's, which may copy from it while the
+     * host does something else. */
     void *(*memory_take)(size_t bytes, const char *what, Error *e);
     void (*memory_give)(void *p);
 } LoaderConfig;

@@ -21,7 +21,7 @@ bool window_order_init(WindowOrder *o, int64_t n, int64_t block_size, uint64_t s
                          "%" PRId64 " tokens are too few: block_size %" PRId64 " needs at least %" PRIu64
                          " (block_size + 1: a window and its last target); take more text or a smaller block_size",
                          n, block_size, (uint64_t)block_size + 1);
-    *o = (WindowOrder){block_size, documents ? documents->windows : (n - 2) / block_size + 1, n - 1, seed, documents};
+    *o = (WindowOrder){block_size, documents ? documents->windows : divide_up(n - 1, block_size), n - 1, seed, documents};
     return true;
 }
 
@@ -64,7 +64,7 @@ Window window_order_window(const WindowOrder *o, int64_t g)
     int64_t first = 1 + random_below(offset_key, 0, o->block_size);
     int64_t index = permute(order_key, o->windows, g % o->windows);
     if (o->documents)
-        return (Window){o->documents->cut[index], o->documents->cut[index + 1] - o->documents->cut[index]};
+        return document_window(o->documents, index);
     int64_t start = index == 0 ? 0 : first + (index - 1) * o->block_size;
     int64_t count = index == 0 ? first : o->block_size, left = o->targets - start;
     return (Window){start, count < left ? count : left};

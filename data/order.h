@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/documents.h"
+#include "data/window.h"
 
 #include <stdint.h>
 
@@ -31,10 +32,11 @@ typedef struct WindowOrder {
     const DocumentWindows *documents; /* NULL: windows are cut anywhere */
 } WindowOrder;
 
-/* Tokens start .. start + count, of which the last `count` are targets; 1 <= count <= T. */
-typedef struct Window {
-    int64_t start, count;
-} Window;
+/* a / b, rounded up: how many windows of b there are in a targets, say. a >= 0, b >= 1. */
+static inline int64_t divide_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
 
 /* A number in 0 .. bound-1, bound >= 1: 64 random bits, element `index` of the stream of key k, modulo bound. (How far that is
  * from uniform, bound / 2^64, could not be noticed.) */

@@ -258,41 +258,36 @@ static bool splits_finish(Preparation *p, Error *e)
 
 /* ---- The data set ---------------------------------------------------------------------------------------------------- */
 
-/* Removes the token files of both splits from the folder; `suffix` ".tmp": those that an interrupted run has left. */
+#define SHARD_NUMBER "_[0-9][0-9][0-9][0-9][0-9][0-9].bin"
+
+/* The files of a data set, as patterns, and how many of them are plain names. */
+static const char *const set_files[] = {"meta.json", "train.bin", "val.bin", "train" SHARD_NUMBER, "val" SHARD_NUMBER};
+enum { SET_FILES = sizeof set_files / sizeof *set_files, SET_NAMES = 3 };
+
+/* Removes a data set from the folder; `suffix` ".tmp": what an interrupted run has left. */
 static bool files_drop(const char *dir, const char *suffix, Error *e)
 {
     DIR *d = opendir(dir);
     if (!d)
         return error_set(e, "%s: cannot read the folder: %s", dir, strerror(errno));
     for (struct dirent *f; (f = readdir(d)) && !e->set;)
-        for (int split = 0; split < SPLITS; split++)
-            for (int shards = 0; shards < 2; shards++) {
-                char pattern[64];
-                snprintf(pattern, sizeof pattern, "%s%s.bin%s", split_name[split],
-                         shards ? "_[0-9][0-9][0-9][0-9][0-9][0-9]" : "", suffix);
-                if (fnmatch(pattern, f->d_name, 0) == 0 && unlinkat(dirfd(d), f->d_name, 0) != 0)
-                    error_set(e, "%s/%s: cannot remove: %s", dir, f->d_name, strerror(errno));
-            }
+        for (int i = 0; i < SET_FILES; i++) {
+            char pattern[64];
+            snprintf(pattern, sizeof pattern, "%s%s", set_files[i], suffix);
+            if (fnmatch(pattern, f->d_name, 0) == 0 && unlinkat(dirfd(d), f->d_name, 0) != 0)
+                error_set(e, "%s/%s: cannot remove: %s", dir, f->d_name, strerror(errno));
+        }
     closedir(d);
     return !e->set;
-}
-
-static bool file_drop(const char *dir, const char *name, Error *e)
-{
-    char path[PATH_SIZE];
-    if (!path_join(path, dir, name, e))
-        return false;
-    return unlink(path) == 0 || errno == ENOENT || error_set(e, "%s: cannot remove: %s", path, strerror(errno));
 }
 
 /* What would be in the way at the end is found at the beginning. */
 static bool places_check(const char *dir, Error *e)
 {
-    static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (int i = 0; i < SET_NAMES; i++) {
         char path[PATH_SIZE];
         size_t size;
-        if (!path_join(path, dir, names[i], e))
+        if (!path_join(path, dir, set_files[i], e))
             return false;
         int fd = file_exists(path) ? file_open(path, &size, e) : -1;
         if (fd >= 0)
@@ -385,8 +380,8 @@ static bool data_set_place(const Preparation *p, Error *e)
     const char *out = p->options->out;
     static const char why[] = "`tally data prepare` was interrupted here while it put its files in place; run it again.\n";
     return path_join(mark, out, TOKENS_UNFINISHED, e) && file_write_atomic(mark, why, sizeof why - 1, e) &&
-           file_drop(out, "meta.json", e) && files_drop(out, "", e) && files_place(p, e) && meta_write(p, e) &&
-           file_drop(out, TOKENS_UNFINISHED, e) && dir_sync(out, e);
+           files_drop(out, "", e) && files_place(p, e) && meta_write(p, e) &&
+           (unlink(mark) == 0 || error_set(e, "%s: cannot remove: %s", mark, strerror(errno))) && dir_sync(out, e);
 }
 
 /* What is between documents has to be one token. */

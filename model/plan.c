@@ -41,17 +41,8 @@ static size_t align_elements(size_t bytes, DType dtype)
 
 static PlanTensor *tensor_add(Plan *p, Error *e)
 {
-    if (p->count == p->capacity) {
-        int capacity = p->capacity ? 2 * p->capacity : 128;
-        PlanTensor *grown = realloc(p->tensor, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            error_set(e, "out of host memory: a plan of %d tensors", capacity);
-            return NULL;
-        }
-        p->tensor = grown;
-        p->capacity = capacity;
-    }
-    return &p->tensor[p->count++];
+    bool room = memory_grow(&p->tensor, &p->capacity, (size_t)p->count + 1, sizeof *p->tensor, "the tensors of a plan", e);
+    return room ? &p->tensor[p->count++] : NULL;
 }
 
 /* Bytes of the shape, or false when they do not fit 2^59. */

@@ -57,7 +57,8 @@ typedef struct PlanTensor {
 
 typedef struct Plan {
     PlanTensor *tensor;
-    int count, capacity;
+    int count;
+    size_t capacity;
     size_t made_up_end;      /* next free made-up address of the step arena */
     size_t persistent_bytes; /* size of the persistent arena                */
     size_t step_bytes;       /* size of the step arena                      */

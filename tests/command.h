@@ -219,28 +219,28 @@ static inline double log_number(const json_t *log, size_t line, const char *fiel
 /* The values of a tensor of a checkpoint, *count of them; free it. */
 static inline float *tensor_of(const char *dir, const char *name, int64_t *count)
 {
-    SafeModel m;
+    SafeTensors m;
     Error e = {0};
     if (!safetensors_open_model(&m, dir, &e))
         fail_msg("%s", e.text);
-    const SafeModelTensor *t = safetensors_find_in_model(&m, name);
+    const SafeTensor *t = safetensors_find(&m, name);
     assert_non_null(t);
-    *count = (int64_t)(t->tensor->bytes / sizeof(float));
-    float *values = malloc(t->tensor->bytes);
-    assert_true(safetensors_read_f32(t->file, t->tensor, 0, *count, values, &e));
-    safetensors_close_model(&m);
+    *count = (int64_t)(t->bytes / sizeof(float));
+    float *values = malloc(t->bytes);
+    assert_true(safetensors_read_f32(t, 0, *count, values, &e));
+    safetensors_close(&m);
     return values;
 }
 
 /* |a - b| over the weights of two checkpoints, without the key part of c_attn.bias, whose gradient is 0 but for rounding. */
 static inline double weights_distance(const char *a, const char *b)
 {
-    SafeModel m;
+    SafeTensors m;
     Error e = {0};
     double sum = 0;
     assert_true(safetensors_open_model(&m, a, &e));
     for (size_t i = 0; i < m.count; i++) {
-        const char *name = m.tensors[i].tensor->name;
+        const char *name = m.tensors[i].name;
         bool keys = strstr(name, "c_attn.bias") != NULL;
         int64_t n, n_b;
         float *x = tensor_of(a, name, &n), *y = tensor_of(b, name, &n_b);
@@ -251,7 +251,7 @@ static inline double weights_distance(const char *a, const char *b)
         free(x);
         free(y);
     }
-    safetensors_close_model(&m);
+    safetensors_close(&m);
     return sqrt(sum);
 }
 

@@ -43,11 +43,18 @@ static inline void stream_drop(TokenStream *s)
     token_stream_close(s);
 }
 
+static inline void *host_take(size_t bytes, const char *what, Error *e)
+{
+    return memory_get(e, bytes, 1, what);
+}
+
 static inline Loader *loader_make(const TokenStream *s, LoaderConfig c)
 {
     Error e = {0};
     c.vocab_size = c.vocab_size ? c.vocab_size : V;
     c.world = c.world ? c.world : 1;
+    if (!c.memory_take)
+        c.memory_take = host_take, c.memory_give = free;
     Loader *l = loader_create(s, &c, &e);
     if (!l)
         fail_msg("%s", e.text);

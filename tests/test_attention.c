@@ -525,7 +525,7 @@ static void check_golden(const SafeTensors *f, const json_t *op, const Case *c, 
     snprintf(key, sizeof key, "attention.%s.out.%s", name, output);
     const SafeTensor *t = safetensors_find(f, key);
     assert_non_null(t);
-    assert_true(safetensors_read_f32(f, t, 0, (int64_t)count_att(c), want, &e));
+    assert_true(safetensors_read_f32(t, 0, (int64_t)count_att(c), want, &e));
     double difference = 0, norm = 0, worst = 0;
     for (int64_t i = 0; i < (int64_t)count_att(c); i++) {
         const int64_t d = i % s.hd, at = i / s.hd % s.T, h = i / s.hd / s.T % s.NH, b = i / s.hd / s.T / s.NH;
@@ -550,7 +550,7 @@ static void load_golden(const SafeTensors *f, const char *name, Case *c)
     for (int64_t k = 0; k < 4; k++) {
         char key[96];
         snprintf(key, sizeof key, "attention.%s.%s", name, part[k]);
-        assert_true(safetensors_read_f32(f, safetensors_find(f, key), 0, (int64_t)count_att(c), x, &e));
+        assert_true(safetensors_read_f32(safetensors_find(f, key), 0, (int64_t)count_att(c), x, &e));
         for (int64_t i = 0; i < (int64_t)count_att(c); i++) {
             const int64_t d = i % s.hd, at = i / s.hd % s.T, h = i / s.hd / s.T % s.NH, b = i / s.hd / s.T / s.NH;
             if (k < 3)

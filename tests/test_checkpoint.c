@@ -164,7 +164,7 @@ static void moments_rewrite(const char *dir, size_t skip, const char *extra)
     assert_true(safetensors_open(&f, in_folder(dir, "optimizer.safetensors"), &e));
     for (size_t i = skip; i < f.count; i++) {
         const SafeTensor *t = &f.tensors[i];
-        entry[n] = (SafeEntry){.name = t->name, .dtype = t->dtype, .ndim = t->ndim, .data = safetensors_data(&f, t)};
+        entry[n] = (SafeEntry){.name = t->name, .dtype = t->dtype, .ndim = t->ndim, .data = t->data};
         memcpy(entry[n++].shape, t->shape, sizeof t->shape);
     }
     if (extra)

@@ -160,7 +160,7 @@ static void spoil(const char *file, const char *tensor, float by)
     assert_non_null(t);
     char *bytes = malloc(f.map.size);
     memcpy(bytes, f.map.data, f.map.size);
-    float *values = (float *)(bytes + ((const char *)safetensors_data(&f, t) - (const char *)f.map.data));
+    float *values = (float *)(bytes + ((const char *)t->data - (const char *)f.map.data));
     for (size_t i = 0; i < t->bytes / 4; i++)
         values[i] *= 1 + by;
     assert_true(file_write_atomic(path, bytes, f.map.size, &e));
@@ -354,7 +354,7 @@ static void id_set(const char *tensor, int element, int32_t value)
     assert_true(path_join(path, at("case"), "batches.safetensors", &e) && safetensors_open(&f, path, &e));
     char *bytes = malloc(f.map.size);
     memcpy(bytes, f.map.data, f.map.size);
-    const char *data = safetensors_data(&f, safetensors_find(&f, tensor));
+    const char *data = safetensors_find(&f, tensor)->data;
     memcpy(bytes + (data - (const char *)f.map.data) + 4 * element, &value, 4);
     assert_true(file_write_atomic(path, bytes, f.map.size, &e));
     free(bytes);

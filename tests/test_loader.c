@@ -20,11 +20,15 @@ static void impossible_settings(void **state)
 {
     (void)state;
     static const LoaderConfig cases[] = {
-        {V, 0, 4, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},         {V, 1, 0, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
-        {V, 1, 4, 0, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},         {V, 1, 4, 1, 1, 1, 0, 0, NULL, 0, 0, NULL, NULL},
-        {V, 1, 4, 1, -1, 1, 0, 0, NULL, 0, 0, NULL, NULL},        {V, 1, 4, 1, 0, 1, -1, 0, NULL, 0, 0, NULL, NULL},
-        {V, 1, 4, 1, 0, 1, INT64_MAX, 0, NULL, 0, 0, NULL, NULL}, {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
-        {0, 1, 4, 1, 0, 1, 0, 0, NULL, 0, 0, NULL, NULL},
+        {V, 0, 4, 1, 0, 1, 0, 0, NULL, 0, 0, host_take, free},
+        {V, 1, 0, 1, 0, 1, 0, 0, NULL, 0, 0, host_take, free},
+        {V, 1, 4, 0, 0, 1, 0, 0, NULL, 0, 0, host_take, free},
+        {V, 1, 4, 1, 1, 1, 0, 0, NULL, 0, 0, host_take, free},
+        {V, 1, 4, 1, -1, 1, 0, 0, NULL, 0, 0, host_take, free},
+        {V, 1, 4, 1, 0, 1, -1, 0, NULL, 0, 0, host_take, free},
+        {V, 1, 4, 1, 0, 1, INT64_MAX, 0, NULL, 0, 0, host_take, free},
+        {V, INT64_MAX / 2, 4, 8, 0, 1, 0, 0, NULL, 0, 0, host_take, free},
+        {0, 1, 4, 1, 0, 1, 0, 0, NULL, 0, 0, host_take, free},
     };
     TokenStream s = stream_make(50, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

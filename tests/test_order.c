@@ -130,7 +130,13 @@ static void too_few_tokens(void **state)
     static const int sizes[] = {1, T, T + 1, T + 2};
     for (int i = 0; i < 4; i++) {
         TokenStream s = stream_make(sizes[i], 8192);
-        LoaderConfig c = {.vocab_size = V, .batch_size = 3, .block_size = T, .accumulate = 1, .world = 1};
+        LoaderConfig c = {.vocab_size = V,
+                          .batch_size = 3,
+                          .block_size = T,
+                          .accumulate = 1,
+                          .world = 1,
+                          .memory_take = host_take,
+                          .memory_give = free};
         Error e = {0};
         Loader *l = loader_create(&s, &c, &e);
         if (sizes[i] <= T) {

@@ -203,7 +203,7 @@ static void test_accepted_dtypes(void **state)
         snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%zu]}}", dtypes[i].name, n);
         unsigned char *bytes = file_bytes(strlen(header), header, strlen(header), n, &size);
         assert_true(safetensors_open_memory(&f, bytes, size, "x", &e));
-        assert_int_equal(safetensors_dtype_size(f.tensors[0].dtype), dtypes[i].size);
+        assert_int_equal(f.tensors[0].bytes, 3 * dtypes[i].size);
         safetensors_close(&f);
         free(bytes);
     }
@@ -251,7 +251,7 @@ static void test_lookup(void **state)
     assert_int_equal(w->shape[0], 2);
     assert_int_equal(w->shape[1], 3);
     assert_int_equal(w->bytes, 6);
-    assert_memory_equal(safetensors_data(&f, w), "\2\3\4\5\6\7", 6);
+    assert_memory_equal(w->data, "\2\3\4\5\6\7", 6);
     assert_null(safetensors_find(&f, "b"));
     assert_null(safetensors_find(&f, ""));
     assert_null(safetensors_find(&f, "__metadata__"));
@@ -279,7 +279,7 @@ static void read_numbers(const char *dtype, const void *values, size_t size_each
     memcpy(bytes + 8 + length, values, (size_t)n * size_each);
     assert_true(safetensors_open_memory(&f, bytes, size, "x", &e));
     assert_int_equal((uintptr_t)f.data % 2, 1);
-    assert_true(safetensors_read_f32(&f, f.tensors, 0, n, out, &e));
+    assert_true(safetensors_read_f32(f.tensors, 0, n, out, &e));
     safetensors_close(&f);
     free(bytes);
 }
@@ -329,15 +329,15 @@ static void test_numbers_range(void **state)
     Error e = {0};
     assert_true(safetensors_write(at("f"), entries, 2, NULL, &e) && safetensors_open(&f, at("f"), &e));
     const SafeTensor *t = safetensors_find(&f, "f");
-    assert_true(safetensors_read_f32(&f, t, 1, 2, got, &e) && got[0] == 11 && got[1] == 12);
-    assert_true(safetensors_read_f32(&f, t, 4, 0, got, &e));
+    assert_true(safetensors_read_f32(t, 1, 2, got, &e) && got[0] == 11 && got[1] == 12);
+    assert_true(safetensors_read_f32(t, 4, 0, got, &e));
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         e = (Error){0};
-        assert_false(safetensors_read_f32(&f, t, wrong[i].first, wrong[i].count, got, &e));
+        assert_false(safetensors_read_f32(t, wrong[i].first, wrong[i].count, got, &e));
         assert_says(&e, "f: has 4 elements");
     }
     e = (Error){0};
-    assert_false(safetensors_read_f32(&f, safetensors_find(&f, "i"), 0, 1, got, &e));
+    assert_false(safetensors_read_f32(safetensors_find(&f, "i"), 0, 1, got, &e));
     assert_says(&e, "i: is I32; F32, F16, BF16 or F64 is needed");
     safetensors_close(&f);
 }
@@ -412,7 +412,7 @@ static void test_write_rows(void **state)
     Error e = {0};
     float got[6];
     assert_true(safetensors_write(at("r"), &rows, 1, NULL, &e) && safetensors_open(&f, at("r"), &e));
-    assert_true(safetensors_read_f32(&f, f.tensors, 0, 6, got, &e));
+    assert_true(safetensors_read_f32(f.tensors, 0, 6, got, &e));
     assert_floats(got, matrix[2], 6);
     assert_int_equal((uintptr_t)f.data % 8, 0);
     assert_string_equal(metadata(&f, "format"), "pt");
@@ -486,7 +486,7 @@ static void test_write_full_disk(void **state)
 static void test_model_single(void **state)
 {
     (void)state;
-    SafeModel m;
+    SafeTensors m;
     Error e = {0};
     assert_true(dir_make(at("single"), &e));
     assert_false(safetensors_open_model(&m, at("single"), &e));
@@ -507,18 +507,18 @@ static void test_model_single(void **state)
     assert_true(safetensors_open_model(&m, at("single"), &e));
     assert_int_equal(m.count, MANY);
     for (int i = 0; i < MANY; i++) {
-        const SafeModelTensor *t = safetensors_find_in_model(&m, names[i]);
+        const SafeTensor *t = safetensors_find(&m, names[i]);
         assert_non_null(t);
-        assert_memory_equal(safetensors_data(t->file, t->tensor), &values[i], 4);
+        assert_memory_equal(t->data, &values[i], 4);
     }
-    assert_null(safetensors_find_in_model(&m, "h.5000.w"));
-    safetensors_close_model(&m);
+    assert_null(safetensors_find(&m, "h.5000.w"));
+    safetensors_close(&m);
 }
 
 static void test_model_sharded(void **state)
 {
     (void)state;
-    SafeModel m;
+    SafeTensors m;
     Error e = {0};
     const SafeEntry one[] = {{"a", SAFE_U8, 1, {1}, "A", NULL, NULL}, {"both", SAFE_U8, 1, {1}, "1", NULL, NULL}};
     const SafeEntry two[] = {{"b", SAFE_U8, 1, {1}, "B", NULL, NULL}, {"both", SAFE_U8, 1, {1}, "2", NULL, NULL}};
@@ -529,15 +529,15 @@ static void test_model_sharded(void **state)
         "\"a\": \"1.safetensors\", \"both\": \"2.safetensors\"}}");
     assert_true(safetensors_open_model(&m, at("shards"), &e));
     assert_int_equal(m.count, 3);
-    assert_int_equal(m.file_count, 2);
+    assert_int_equal(m.shards, 2);
     static const char *const wanted[][2] = {{"a", "A"}, {"b", "B"}, {"both", "2"}};
     for (int i = 0; i < 3; i++) {
-        const SafeModelTensor *t = safetensors_find_in_model(&m, wanted[i][0]);
+        const SafeTensor *t = safetensors_find(&m, wanted[i][0]);
         assert_non_null(t);
-        assert_memory_equal(safetensors_data(t->file, t->tensor), wanted[i][1], 1);
+        assert_memory_equal(t->data, wanted[i][1], 1);
     }
-    assert_null(safetensors_find_in_model(&m, "c"));
-    safetensors_close_model(&m);
+    assert_null(safetensors_find(&m, "c"));
+    safetensors_close(&m);
 
     static const struct {
         const char *index, *message;
@@ -560,7 +560,7 @@ static void test_model_sharded(void **state)
         assert_false(safetensors_open_model(&m, at("shards"), &e));
         assert_says(&e, cases[i].message);
         assert_says(&e, "shards/");
-        assert_null(safetensors_find_in_model(&m, "a"));
+        assert_null(safetensors_find(&m, "a"));
     }
 }
 

@@ -99,7 +99,7 @@ static void checkpoint_spoil(const char *out_dir, const char *name, float value)
     memcpy(bytes, f.map.data, f.map.size);
     const SafeTensor *t = safetensors_find(&f, name);
     assert_non_null(t);
-    char *data = bytes + ((const char *)safetensors_data(&f, t) - (const char *)f.map.data);
+    char *data = bytes + ((const char *)t->data - (const char *)f.map.data);
     for (size_t i = 0; i < t->bytes / sizeof value; i++)
         memcpy(data + i * sizeof value, &value, sizeof value);
     assert_true(file_write_atomic(path, bytes, f.map.size, &e));
@@ -185,7 +185,7 @@ static void test_skipped_step(void **state)
     assert_true(safetensors_open(&f, "one/step-1/optimizer.safetensors", &e));
     for (size_t i = 0; i < f.count; i++)
         for (size_t k = 0; k < f.tensors[i].bytes; k++)
-            assert_int_equal(((const char *)safetensors_data(&f, &f.tensors[i]))[k], 0);
+            assert_int_equal(((const char *)f.tensors[i].data)[k], 0);
     safetensors_close(&f);
     json_t *trainer = json_read("one/step-1/trainer.json", &e), *s = json_object_get(trainer, "state");
     assert_int_equal(json_integer_value(json_object_get(s, "adam_t")), 0);
@@ -218,7 +218,7 @@ static float *attention_gradient(const char *out_dir, int64_t *n)
     assert_non_null(t);
     *n = (int64_t)(t->bytes / sizeof(float));
     float *values = malloc(t->bytes);
-    assert_true(safetensors_read_f32(&f, t, 0, *n, values, &e));
+    assert_true(safetensors_read_f32(t, 0, *n, values, &e));
     safetensors_close(&f);
     return values;
 }

@@ -207,7 +207,7 @@ static void weight_poison(const char *dir, const char *name, size_t index, float
     assert_true(safetensors_open(&file, path, &e));
     const SafeTensor *t = safetensors_find(&file, name);
     assert_non_null(t);
-    long at_byte = (long)((const unsigned char *)safetensors_data(&file, t) - (const unsigned char *)file.map.data);
+    long at_byte = (long)((const unsigned char *)t->data - (const unsigned char *)file.map.data);
     safetensors_close(&file);
     FILE *f = fopen(path, "r+");
     assert_non_null(f);

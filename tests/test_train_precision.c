@@ -34,7 +34,7 @@ static void gains_multiply(const char *path, const char *name, float by)
     char *bytes = malloc(f.map.size);
     memcpy(bytes, f.map.data, f.map.size);
     const SafeTensor *t = safetensors_find(&f, name);
-    char *at = bytes + ((const char *)safetensors_data(&f, t) - (const char *)f.map.data);
+    char *at = bytes + ((const char *)t->data - (const char *)f.map.data);
     for (size_t i = 0; i < t->bytes; i += sizeof(float)) {
         float x;
         memcpy(&x, at + i, sizeof x);
@@ -177,17 +177,17 @@ static void test_from_one_precision_to_another(void **state)
     works("train " TINY " --max-iters 0 --init-from to-fp32/step-0 --precision bf16 --master-dtype none --out-dir to-bf16");
     int64_t n, n_bf16;
     float *x = tensor_of("to-fp32/step-0", "wpe.weight", &n);
-    SafeModel m;
+    SafeTensors m;
     Error e = {0};
     assert_true(safetensors_open_model(&m, "to-bf16/step-0", &e));
-    const SafeModelTensor *t = safetensors_find_in_model(&m, "wpe.weight");
-    n_bf16 = (int64_t)(t->tensor->bytes / 2);
+    const SafeTensor *t = safetensors_find(&m, "wpe.weight");
+    n_bf16 = (int64_t)(t->bytes / 2);
     assert_int_equal(n_bf16, n);
     float *y = malloc((size_t)n * sizeof *y);
-    assert_true(safetensors_read_f32(t->file, t->tensor, 0, n, y, &e));
+    assert_true(safetensors_read_f32(t, 0, n, y, &e));
     for (int64_t i = 0; i < n; i++)
         assert_true(y[i] == bf16_to_f32(f32_to_bf16(x[i])));
-    safetensors_close_model(&m);
+    safetensors_close(&m);
     free(x);
     free(y);
     works("train " TINY " --max-iters 0 --init-from policy-3/step-40 --precision fp32 --out-dir wide");

@@ -2,6 +2,7 @@
  * `tally train`; max_iters is the number of timed steps. Without --data it trains on random tokens. */
 #include "tools/bench.h"
 #include "tools/commands.h"
+#include "tools/plan.h"
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -27,7 +28,7 @@ bool bench_settings(Bench *b, int argc, char **argv, Error *e)
 static bool tokens_make(Bench *b, Error *e)
 {
     Trainer *t = &b->trainer;
-    int64_t n = (int64_t)bench_tokens(b);
+    int64_t n = (int64_t)step_tokens(t);
     b->ids = memory_get(e, (size_t)n + 1, sizeof *b->ids, "random tokens");
     RandomKey key = random_key((uint64_t)t->options.seed, RANDOM_EVALUATION, 0, 0, 0);
     for (int64_t i = 0; b->ids && i <= n; i++)
@@ -57,12 +58,6 @@ bool bench_step(Bench *b, OpTimes *times, double *seconds, Error *e)
     bool ok = trainer_step(&b->trainer, e);
     *seconds = clock_seconds() - start;
     return ok;
-}
-
-double bench_tokens(const Bench *b)
-{
-    const TrainOptions *o = &b->trainer.options;
-    return (double)o->batch_size * (double)o->block_size * (double)o->gradient_accumulation_steps;
 }
 
 const char *bench_model(const Bench *b)
@@ -115,7 +110,7 @@ static bool result_measure(Result *r, Bench *b, Error *e)
         if (!bench_step(b, NULL, &r->seconds[i], e))
             return false;
     r->median = bench_median(r->seconds, r->steps);
-    r->tokens_per_s = bench_tokens(b) / r->median;
+    r->tokens_per_s = step_tokens(&b->trainer) / r->median;
     r->mfu = trainer_mfu(&b->trainer, r->tokens_per_s);
     if (!bench_step(b, &r->times, &seconds, e))
         return false;

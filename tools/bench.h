@@ -19,8 +19,7 @@ bool bench_plan(Bench *b, int64_t steps, Error *e);
 /* Takes a step; *seconds of it. With `times` its ops are timed one by one and added there. */
 bool bench_step(Bench *b, OpTimes *times, double *seconds, Error *e);
 
-/* Tokens of a step; the model's name, or the folder it comes from. */
-double bench_tokens(const Bench *b);
+/* The model's name, or the folder it comes from. */
 const char *bench_model(const Bench *b);
 
 /* Sorts n numbers, ascending; returns the middle one. */

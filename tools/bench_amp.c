@@ -16,6 +16,7 @@
  * {class: times as fast}}]} */
 #include "tools/bench.h"
 #include "tools/commands.h"
+#include "tools/plan.h"
 
 #include "base/json.h"
 #include "model/ledger.h"
@@ -58,7 +59,7 @@ static Class class_of(OpId op)
 typedef struct Run {
     Bench bench;
     const char *name;
-    double *whole, *part[CLASS_COUNT]; /* seconds of the steps timed as a whole, and of a class's ops in the others */
+    double *whole, *part[CLASS_COUNT]; /* seconds of the steps timed as a whole, and of a class's ops in the others; one block */
     double median, class_median[CLASS_COUNT];
     double loss; /* of the last step */
 } Run;
@@ -122,11 +123,12 @@ static bool amp_fits(const Amp *amp, Error *e)
 
 static bool run_begin(const Amp *amp, Run *r, Error *e)
 {
-    bool ok = trainer_begin(&r->bench.trainer, e) &&
-              (r->whole = memory_get(e, (size_t)amp->steps, sizeof *r->whole, "step times")) != NULL;
-    for (int i = 0; ok && i < CLASS_COUNT; i++)
-        ok = (r->part[i] = memory_get(e, (size_t)amp->steps, sizeof **r->part, "step times")) != NULL;
-    return ok;
+    if (!trainer_begin(&r->bench.trainer, e) ||
+        !(r->whole = memory_get(e, (size_t)amp->steps, (1 + CLASS_COUNT) * sizeof *r->whole, "step times")))
+        return false;
+    for (int i = 0; i < CLASS_COUNT; i++)
+        r->part[i] = r->whole + (1 + i) * amp->steps;
+    return true;
 }
 
 /* The step of round i, counted from 0. */
@@ -205,7 +207,7 @@ static void amp_print(const Amp *amp)
     for (int i = 0; i < amp->count; i++) {
         const Run *r = &amp->run[i];
         printf("  %-10s %9.2f %9.2f %9.2f %10.0f %7.4f |     %7.2f %10.2f %9.2f %10.2f\n", r->name, 1e3 * r->median,
-               1e3 * r->whole[0], 1e3 * r->whole[amp->n_whole - 1], bench_tokens(&r->bench) / r->median, r->loss,
+               1e3 * r->whole[0], 1e3 * r->whole[amp->n_whole - 1], step_tokens(&r->bench.trainer) / r->median, r->loss,
                1e3 * r->class_median[CLASS_GEMM], 1e3 * r->class_median[CLASS_ATTENTION], 1e3 * r->class_median[CLASS_MEMORY],
                1e3 * r->class_median[CLASS_OPTIMIZER]);
     }
@@ -268,7 +270,7 @@ static json_t *run_json(const Amp *amp, const Run *r)
     return json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:I, s:o, s:I}", "precision", r->name, "types",
                      precision_text(types, p), "gemm_type", dtype_name(precision_gemm(p, &m->ctx.target)), "ms_median",
                      1e3 * r->median, "ms_min", 1e3 * r->whole[0], "ms_max", 1e3 * r->whole[amp->n_whole - 1], "tokens_per_s",
-                     bench_tokens(&r->bench) / r->median, "classes", classes_json(r->class_median, 1e3), "memory", memory,
+                     step_tokens(&r->bench.trainer) / r->median, "classes", classes_json(r->class_median, 1e3), "memory", memory,
                      "total_bytes", (json_int_t)plan_total_bytes(&m->plan), "loss",
                      isfinite(r->loss) ? json_real(r->loss) : json_null(), "skipped", (json_int_t)r->bench.trainer.state.skips);
 }
@@ -320,8 +322,6 @@ bool bench_amp_command(int argc, char **argv, Error *e)
     for (int i = 0; amp.run && i < PRECISIONS; i++) {
         bench_close(&amp.run[i].bench);
         free(amp.run[i].whole);
-        for (int k = 0; k < CLASS_COUNT; k++)
-            free(amp.run[i].part[k]);
     }
     free(amp.run);
     return ok;

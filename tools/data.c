@@ -24,43 +24,33 @@ typedef struct Request {
 } Request;
 
 #define AT_TYPE Request
-#define TOKENIZER_ROW                                                                                                            \
-    OPTION('t', "tokenizer", OPTION_WORD, prepare.tokenizer, 0, 0, "KIND",                                                       \
-           "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "       \
-           "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR")
-#define SHARD_ROW                                                                                                                \
-    OPTION(0, "shard-tokens", OPTION_INT, prepare.shard_tokens, 2, TOKEN_FILE_MAX_TOKENS, "N",                                   \
-           "Files of so many tokens, train_000000.bin and on, instead of one")
-#define THREADS_ROW                                                                                                              \
-    OPTION(0, "threads", OPTION_INT, threads, 1, 4096, "N", "Threads that encode; default: one per core. The result is the same")
-#define FRACTION_ROW(help) OPTION('f', "val-fraction", OPTION_NUMBER, prepare.val_fraction, -1e9, 1e9, "FRACTION", help)
-
-static const OptionRow prepare_rows[] = {
+static const OptionRow rows[] = {
+    /* of data prepare */
     OPTION(0, NULL, OPTION_ARGUMENTS, texts, 1, INT32_MAX, "TEXT",
            "needs at least one text: a file, a folder, a pattern, or - for standard input"),
-    TOKENIZER_ROW,
     OPTION('s', "allow-special", OPTION_FLAG, prepare.allow_special, 0, 0, NULL,
            "Text such as <|endoftext|> is the special token of that name; default: it is text"),
-    OPTION('o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR", "Where to write; made when it doesn't exist"),
     OPTION(0, "separator", OPTION_WORD, prepare.separator, 0, 0, "TEXT",
            "What ends a document, besides the end of a file: \\n for a document a line. It has to be one token, which will stand "
            "between documents. A document validates or trains by a hash of its own text, so that adding files moves none"),
-    FRACTION_ROW("How much is kept for validation: the last characters of the text, or, with --separator, so many of the "
-                 "documents (default 0.1; 0: nothing)"),
-    SHARD_ROW,
-    THREADS_ROW,
-};
-
-static const OptionRow stories_rows[] = {
+    /* of both */
+    OPTION('t', "tokenizer", OPTION_WORD, prepare.tokenizer, 0, 0, "KIND",
+           "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "
+           "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR"),
+    OPTION(
+        'o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR",
+        "Where to write, ready to train on; made when it doesn't exist. Stories without it: to standard output, a story a line"),
+    OPTION('f', "val-fraction", OPTION_NUMBER, prepare.val_fraction, -1e9, 1e9, "FRACTION",
+           "How much is kept for validation: the last characters of the text, or so many of the documents or stories (default "
+           "0.1; 0: nothing)"),
+    OPTION(0, "shard-tokens", OPTION_INT, prepare.shard_tokens, 2, TOKEN_FILE_MAX_TOKENS, "N",
+           "Files of so many tokens, train_000000.bin and on, instead of one"),
+    OPTION(0, "threads", OPTION_INT, threads, 1, 4096, "N", "Threads that encode; default: one per core. The result is the same"),
+    /* of data stories */
     OPTION(0, "bytes", OPTION_BYTES, bytes, 1, 1e15, "SIZE", "How much, at least, e.g. 20MB (default 1MB)"),
     OPTION(0, "seed", OPTION_INT, seed, 0, 0x1p63, "N", "Which stories (default 1)"),
-    OPTION('o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR",
-           "Write tokens there, ready to train on; default: the text to standard output, a story a line"),
-    FRACTION_ROW("How many of the stories are kept for validation (default 0.1)"),
-    TOKENIZER_ROW,
-    SHARD_ROW,
-    THREADS_ROW,
 };
+enum { PREPARE_ONLY = 3, STORIES_ONLY = 2, ROWS = sizeof rows / sizeof *rows };
 
 /* In place: \n and \t, as a shell passes them on. */
 static void unescape(char *text)
@@ -145,7 +135,7 @@ static void prepare_run(Request *r, const char *what, Error *e)
 bool data_prepare_command(int argc, char **argv, Error *e)
 {
     static const OptionTable options = {
-        prepare_rows, sizeof prepare_rows / sizeof *prepare_rows, "TEXT... --out DIR",
+        rows, ROWS - STORIES_ONLY, "TEXT... --out DIR",
         "Turns text into what `tally train --data DIR` reads: train.bin, val.bin and meta.json (the tokenizer and the counts). "
         "Texts are files, folders with all that is in them, patterns, or - for standard input; they may be larger than memory.\v"
         "Without --separator the texts are one, of which the end validates; with it they are documents."};
@@ -184,7 +174,7 @@ static void stories_print(const Request *r)
 bool data_stories_command(int argc, char **argv, Error *e)
 {
     static const OptionTable options = {
-        stories_rows, sizeof stories_rows / sizeof *stories_rows, NULL,
+        rows + PREPARE_ONLY, ROWS - PREPARE_ONLY, NULL,
         "Tells short stories out of a probabilistic grammar, in which names, things and consequences agree. A story has one "
         "derivation, so its probability is known, and with it the loss that no model can go below."};
     Request r = {.prepare = {.tokenizer = "char", .val_fraction = 0.1, .separator = "\n"}, .bytes = 1e6, .seed = 1};

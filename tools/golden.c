@@ -383,18 +383,8 @@ static bool model_make(Run *r, const Options *o, Error *e)
 {
     Target target;
     const Device *device = device_open(o->device, (int)o->threads, &target, e);
-    ModelRun run = model_run_default();
-    run.batch_size = r->g.B;
-    run.block_size = r->g.T;
-    run.grad_clip = r->g.clip;
-    run.precision = o->policy;
-    if (r->g.train) {
-        run.beta1 = r->g.beta1;
-        run.beta2 = r->g.beta2;
-        run.eps = r->g.eps;
-        run.weight_decay = r->g.weight_decay;
-    }
-    return device && model_plan(&r->m, &r->g.config, &run, &target, e) && model_allocate(&r->m, device, e) &&
+    r->g.run.precision = o->policy;
+    return device && model_plan(&r->m, &r->g.config, &r->g.run, &target, e) && model_allocate(&r->m, device, e) &&
            golden_case_weights(&r->g, &r->m, e) && member_copy(&r->m, offsetof(Weight, value), "", &r->initial, e);
 }
 

@@ -23,8 +23,8 @@ typedef struct GoldenCase {
     int32_t *tokens, *targets; /* [steps, micro_batches, B, T]; a target that does not count is -1 */
     int64_t *counted;          /* [steps] targets that count, over all micro-batches               */
     bool train;                /* there are hyper-parameters: weights are updated after each step   */
+    ModelRun run;              /* what the case says of it: batch and hyper-parameters              */
     Schedule schedule;
-    double beta1, beta2, eps, weight_decay, clip;
 } GoldenCase;
 
 /* Reads and checks everything but the weights. On error the message names file and field; golden_case_free must follow either

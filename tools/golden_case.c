@@ -24,9 +24,11 @@ static bool batch_read(GoldenCase *g, Error *e)
     json_t *batch;
     if (!json_get_object(g->root, "batch", &batch, true, e))
         return false;
-    return (size_get(batch, "steps", &g->steps, e) && size_get(batch, "micro_batches", &g->micro_batches, e) &&
-            size_get(batch, "B", &g->B, e) && size_get(batch, "T", &g->T, e)) ||
-           error_prefix(e, "batch");
+    bool ok = size_get(batch, "steps", &g->steps, e) && size_get(batch, "micro_batches", &g->micro_batches, e) &&
+              size_get(batch, "B", &g->B, e) && size_get(batch, "T", &g->T, e);
+    g->run.batch_size = g->B;
+    g->run.block_size = g->T;
+    return ok || error_prefix(e, "batch");
 }
 
 static bool schedule_read(Schedule *s, const json_t *hyper, Error *e)
@@ -54,10 +56,11 @@ static bool hyper_read(GoldenCase *g, Error *e)
     g->train = hyper != NULL;
     if (!hyper)
         return true;
-    return (schedule_read(&g->schedule, hyper, e) && json_get_double(hyper, "beta1", 0, 1, &g->beta1, true, e) &&
-            json_get_double(hyper, "beta2", 0, 1, &g->beta2, true, e) && json_get_double(hyper, "eps", 0, 1, &g->eps, true, e) &&
-            json_get_double(hyper, "weight_decay", 0, 1e6, &g->weight_decay, true, e) &&
-            json_get_double(hyper, "clip", 0, 1e30, &g->clip, true, e)) ||
+    return (schedule_read(&g->schedule, hyper, e) && json_get_double(hyper, "beta1", 0, 1, &g->run.beta1, true, e) &&
+            json_get_double(hyper, "beta2", 0, 1, &g->run.beta2, true, e) &&
+            json_get_double(hyper, "eps", 0, 1, &g->run.eps, true, e) &&
+            json_get_double(hyper, "weight_decay", 0, 1e6, &g->run.weight_decay, true, e) &&
+            json_get_double(hyper, "clip", 0, 1e30, &g->run.grad_clip, true, e)) ||
            error_prefix(e, "hyper");
 }
 
@@ -150,7 +153,7 @@ static int32_t *ids_read(const GoldenCase *g, const SafeTensors *f, const char *
     }
     int32_t *ids = memory_get(e, t->bytes / sizeof *ids, sizeof *ids, name);
     if (ids)
-        memcpy(ids, safetensors_data(f, t), t->bytes);
+        memcpy(ids, t->data, t->bytes);
     return ids;
 }
 
@@ -189,7 +192,8 @@ bool golden_case_read(GoldenCase *g, const char *dir, Error *e)
 {
     char path[PATH_SIZE];
     const char *kind;
-    *g = (GoldenCase){0};
+    *g = (GoldenCase){.run = model_run_default()};
+    g->run.grad_clip = 0;
     if (!path_join(path, dir, "case.json", e))
         return false;
     snprintf(g->dir, sizeof g->dir, "%s", dir);

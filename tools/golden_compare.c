@@ -195,7 +195,7 @@ static bool file_compare(GoldenReport *r, const GoldenCase *g, const GoldenSet *
         const SafeTensor *t = safetensors_find(f, got->name);
         int64_t n = golden_entry_count(got);
         float *expected = t ? memory_get(e, (size_t)n, sizeof *expected, "expected values") : NULL;
-        if (t && expected && safetensors_read_f32(f, t, 0, n, expected, e))
+        if (t && expected && safetensors_read_f32(t, 0, n, expected, e))
             s[i] = squares(got, expected, rule->initial ? rule->initial->entry[i].data : NULL, noise_columns(g, got->name));
         free(expected);
         ok = !e->set;

@@ -50,7 +50,7 @@ static double seconds_least(const Trainer *t, const Card *card, const char **uni
     return (double)t->options.gradient_accumulation_steps * micro + plan_seconds(p, PHASE_OPTIMIZER, &rates);
 }
 
-static double step_tokens(const Trainer *t)
+double step_tokens(const Trainer *t)
 {
     const TrainOptions *o = &t->options;
     return (double)o->batch_size * (double)o->block_size * (double)o->gradient_accumulation_steps;

@@ -148,12 +148,12 @@ static bool shape_check(const SafeTensor *from, Tensor t, bool more_rows, Error 
 }
 
 /* t = the first elements of the file's tensor, whose shape has been checked; of a weight's value (w), the master too. */
-static bool tensor_fill(Model *m, Tensor t, const Weight *w, SafeModelTensor from, float *buffer, Error *e)
+static bool tensor_fill(Model *m, Tensor t, const Weight *w, const SafeTensor *from, float *buffer, Error *e)
 {
     int64_t total = tensor_count(t), n;
     for (int64_t done = 0; done < total; done += n) {
         n = total - done < BUFFER_FLOATS ? total - done : BUFFER_FLOATS;
-        if (!safetensors_read_f32(from.file, from.tensor, done, n, buffer, e))
+        if (!safetensors_read_f32(from, done, n, buffer, e))
             return false;
         if (w)
             weight_store(m, w, done, n, buffer);
@@ -166,11 +166,11 @@ static bool tensor_fill(Model *m, Tensor t, const Weight *w, SafeModelTensor fro
 }
 
 /* Fills the stored part of t, which is w's value, m or v; rows that only pad the vocabulary become 0. */
-static bool stored_part_fill(Model *m, const Weight *w, Tensor t, SafeModelTensor from, float *buffer, Error *e)
+static bool stored_part_fill(Model *m, const Weight *w, Tensor t, const SafeTensor *from, float *buffer, Error *e)
 {
     Tensor stored = stored_part(m, w, t);
     bool value = t.data == w->value.data;
-    if (!shape_check(from.tensor, stored, w == &m->wpe && value, e))
+    if (!shape_check(from, stored, w == &m->wpe && value, e))
         return false;
     Tensor padded[2] = {t, value ? w->master : TENSOR_NONE};
     int64_t rows = stored.shape[0];
@@ -183,19 +183,19 @@ static bool stored_part_fill(Model *m, const Weight *w, Tensor t, SafeModelTenso
 /* ---- Reading weights ------------------------------------------------------------------------------------------------ */
 
 typedef struct Import {
-    SafeModel file;
+    SafeTensors file;
     bool *used;    /* [file.count]: this tensor has been asked for */
     float *buffer; /* [BUFFER_FLOATS]                              */
 } Import;
 
 /* The tensor of that name, with or without "transformer.", or NULL. */
-static const SafeModelTensor *import_find(Import *in, const char *name)
+static const SafeTensor *import_find(Import *in, const char *name)
 {
     char prefixed[2 * NAME_SIZE];
-    const SafeModelTensor *t = safetensors_find_in_model(&in->file, name);
+    const SafeTensor *t = safetensors_find(&in->file, name);
     if (!t) {
         snprintf(prefixed, sizeof prefixed, "transformer.%s", name);
-        t = safetensors_find_in_model(&in->file, prefixed);
+        t = safetensors_find(&in->file, prefixed);
     }
     if (t)
         in->used[t - in->file.tensors] = true;
@@ -203,18 +203,18 @@ static const SafeModelTensor *import_find(Import *in, const char *name)
 }
 
 /* A bias that the model does not have may be in the file when it changes nothing. */
-static bool bias_is_zero(Import *in, const SafeModelTensor *t, int64_t width, Error *e)
+static bool bias_is_zero(Import *in, const SafeTensor *t, int64_t width, Error *e)
 {
-    if (!shape_check(t->tensor, tensor_1d(NULL, DTYPE_F32, width), false, e))
+    if (!shape_check(t, tensor_1d(NULL, DTYPE_F32, width), false, e))
         return false;
     for (int64_t done = 0, n; done < width; done += n) {
         n = width - done < BUFFER_FLOATS ? width - done : BUFFER_FLOATS;
-        if (!safetensors_read_f32(t->file, t->tensor, done, n, in->buffer, e))
+        if (!safetensors_read_f32(t, done, n, in->buffer, e))
             return false;
         for (int64_t i = 0; i < n; i++)
             if (in->buffer[i] != 0)
-                return error_set(e, "%.200s: is %g at %ld, and the model has no biases; it needs some to load this file",
-                                 t->tensor->name, (double)in->buffer[i], done + i);
+                return error_set(e, "%.200s: is %g at %ld, and the model has no biases; it needs some to load this file", t->name,
+                                 (double)in->buffer[i], done + i);
     }
     return true;
 }
@@ -224,10 +224,10 @@ static bool weights_read(Import *in, Model *m, Error *e)
     char bias[NAME_SIZE];
     for (int i = 0; i < m->n_weights; i++) {
         Weight *w = m->weight[i];
-        const SafeModelTensor *t = import_find(in, w->name);
+        const SafeTensor *t = import_find(in, w->name);
         if (!t)
             return error_set(e, "%s: is missing", w->name);
-        if (!stored_part_fill(m, w, w->value, *t, in->buffer, e))
+        if (!stored_part_fill(m, w, w->value, t, in->buffer, e))
             return false;
         t = absent_bias(m, w, bias) ? import_find(in, bias) : NULL;
         if (t && !bias_is_zero(in, t, tensor_width(w->value), e))
@@ -247,11 +247,10 @@ static bool is_mask(const char *name)
 }
 
 /* A head that is written out, though it is the token embedding. */
-static bool head_is_tied(Import *in, const SafeTensors *file, const SafeTensor *head, Error *e)
+static bool head_is_tied(Import *in, const SafeTensor *head, Error *e)
 {
-    const SafeModelTensor *wte = import_find(in, "wte.weight");
-    if (head->dtype == wte->tensor->dtype && head->bytes == wte->tensor->bytes &&
-        memcmp(safetensors_data(file, head), safetensors_data(wte->file, wte->tensor), head->bytes) == 0)
+    const SafeTensor *wte = import_find(in, "wte.weight");
+    if (head->dtype == wte->dtype && head->bytes == wte->bytes && memcmp(head->data, wte->data, head->bytes) == 0)
         return true;
     return error_set(e, "%.200s: differs from wte.weight; only a head that is the token embedding can be run", head->name);
 }
@@ -260,12 +259,12 @@ static bool head_is_tied(Import *in, const SafeTensors *file, const SafeTensor *
 static bool rest_check(Import *in, const Model *m, Error *e)
 {
     for (size_t i = 0; i < in->file.count; i++) {
-        const SafeModelTensor *t = &in->file.tensors[i];
-        if (in->used[i] || is_mask(t->tensor->name))
+        const SafeTensor *t = &in->file.tensors[i];
+        if (in->used[i] || is_mask(t->name))
             continue;
-        if (strcmp(t->tensor->name, "lm_head.weight") != 0)
-            return error_set(e, "%.200s: is not a tensor of this model of %ld layers", t->tensor->name, m->config.n_layer);
-        if (!head_is_tied(in, t->file, t->tensor, e))
+        if (strcmp(t->name, "lm_head.weight") != 0)
+            return error_set(e, "%.200s: is not a tensor of this model of %ld layers", t->name, m->config.n_layer);
+        if (!head_is_tied(in, t, e))
             return false;
     }
     return true;
@@ -281,7 +280,7 @@ bool checkpoint_load_weights(Model *m, const char *dir, Error *e)
     bool ok = in.used && in.buffer && weights_read(&in, m, e) && rest_check(&in, m, e) && copies_end(&m->ctx, e);
     if (!ok)
         error_prefix(e, "%s", dir);
-    safetensors_close_model(&in.file);
+    safetensors_close(&in.file);
     free(in.used);
     free(in.buffer);
     return ok;
@@ -294,7 +293,7 @@ static bool moment_read(Model *m, const Weight *w, const char *suffix, Tensor t,
     char name[NAME_SIZE];
     snprintf(name, sizeof name, "%s%s", w->name, suffix);
     const SafeTensor *from = safetensors_find(file, name);
-    return from ? stored_part_fill(m, w, t, (SafeModelTensor){from, file}, buffer, e) : error_set(e, "%s: is missing", name);
+    return from ? stored_part_fill(m, w, t, from, buffer, e) : error_set(e, "%s: is missing", name);
 }
 
 bool checkpoint_load_moments(Model *m, const char *dir, Error *e)

@@ -8,16 +8,8 @@
 static DryOp *op_add(Ctx *c, OpId op, int64_t gemm_flops, int64_t other_flops, size_t workspace)
 {
     DryLog *log = c->dry;
-    if (log->count == log->capacity) {
-        int64_t capacity = log->capacity ? 2 * log->capacity : 256;
-        DryOp *grown = realloc(log->op, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            error_set(c->error, "out of host memory: a plan of %lld ops", (long long)capacity);
-            return NULL;
-        }
-        log->op = grown;
-        log->capacity = capacity;
-    }
+    if (!memory_grow(&log->op, &log->capacity, (size_t)log->count + 1, sizeof *log->op, "the ops of a plan", c->error))
+        return NULL;
     DryOp *r = &log->op[log->count++];
     *r = (DryOp){.op = op,
                  .phase = c->phase,

@@ -29,7 +29,8 @@ typedef struct DryOp {
 
 struct DryLog {
     DryOp *op;
-    int64_t count, capacity;
+    int64_t count;
+    size_t capacity;
 };
 
 void dry_log_free(DryLog *log);
