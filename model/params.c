@@ -75,16 +75,16 @@ static bool range_declare(Model *m, Tensor *range, size_t member, Category categ
 /* The parts of the range that weight decay applies to: the matrices. */
 static bool decay_list(Model *m, Error *e)
 {
-    m->decay = memory_get(e, (size_t)m->n_weights, sizeof *m->decay, "the decay ranges");
+    DecayRange *decay = memory_get(e, (size_t)m->n_weights, sizeof *decay, "the decay ranges");
     m->adam.n_decay = 0;
-    for (int i = 0; m->decay && i < m->n_weights; i++) {
+    for (int i = 0; decay && i < m->n_weights; i++) {
         Tensor t = m->weight[i]->value;
         int64_t begin = ((char *)t.data - (char *)m->values.data) / (int64_t)dtype_size(t.dtype);
         if (t.ndim == 2)
-            m->decay[m->adam.n_decay++] = (DecayRange){begin, begin + tensor_count(t)};
+            decay[m->adam.n_decay++] = (DecayRange){begin, begin + tensor_count(t)};
     }
-    m->adam.decay = m->decay;
-    return m->decay != NULL;
+    m->adam.decay = decay;
+    return decay != NULL;
 }
 
 bool model_declare_weights(Model *m, Error *e)
