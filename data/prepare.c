@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const split_name[SPLITS] = {"train", "val"};
+const char *const split_name[SPLITS] = {"train", "val"};
 
 /* The token files of one split, as far as they are written. All but the last are finished, under their temporary names. */
 typedef struct SplitWriter {

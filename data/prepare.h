@@ -6,6 +6,7 @@
 #include "data/source.h"
 
 enum { SPLIT_TRAIN, SPLIT_VAL, SPLITS };
+extern const char *const split_name[SPLITS]; /* "train", "val" */
 
 typedef struct PrepareOptions {
     TextSource *source;

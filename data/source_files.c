@@ -117,8 +117,9 @@ static bool input_copy(FileSource *s, const char *folder, Error *e)
     for (ssize_t n; (n = read(STDIN_FILENO, buffer, sizeof buffer)) != 0; size += n > 0 ? n : 0) {
         if (n < 0 && errno != EINTR)
             return error_set(e, "standard input: cannot read: %s", strerror(errno));
-        if (n > 0 && write(s->input, buffer, (size_t)n) != n)
-            return error_set(e, "%s: cannot write a copy of standard input there: %s", folder, strerror(errno));
+        for (ssize_t done = 0, part; done < n; done += part)
+            if ((part = write(s->input, buffer + done, (size_t)(n - done))) <= 0)
+                return error_set(e, "%s: cannot write a copy of standard input there: %s", folder, strerror(errno));
     }
     return path_add(s, "-", size, e);
 }

@@ -10,12 +10,6 @@ static const Card table[] = {
 
 enum { CARDS = sizeof table / sizeof *table };
 
-const Card *cards(int *n)
-{
-    *n = CARDS;
-    return table;
-}
-
 const Card *card_find(const char *name, Error *e)
 {
     char names[768] = "";

@@ -16,9 +16,6 @@ typedef struct Card {
     int pcie_generation, pcie_lanes, watts;
 } Card;
 
-/* All cards, *n of them. */
-const Card *cards(int *n);
-
 /* The card of that name, in capitals or not. NULL with a usage error that lists the names when there is none. */
 const Card *card_find(const char *name, Error *e);
 

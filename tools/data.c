@@ -92,18 +92,15 @@ static bool progress_print(void *user, const char *pass, int64_t done, int64_t a
 
 static void split_report(const PrepareOptions *o, const DataFacts *f, int split)
 {
-    const char *name = split == SPLIT_TRAIN ? "train" : "val";
     double all = (double)(f->tokens[SPLIT_TRAIN] + f->tokens[SPLIT_VAL]);
     if (!f->tokens[split]) {
-        printf("%s.bin    not written: %s\n", name,
+        printf("%s.bin    not written: %s\n", split_name[split],
                o->val_fraction > 0 ? "no document fell to it" : "--val-fraction leaves nothing to validate on");
         return;
     }
-    printf("%-9s  %" PRId64 " tokens, %.1f %%",
-           o->shard_tokens        ? name
-           : split == SPLIT_TRAIN ? "train.bin"
-                                  : "val.bin",
-           f->tokens[split], 100 * (double)f->tokens[split] / all);
+    char name[16];
+    snprintf(name, sizeof name, "%s%s", split_name[split], o->shard_tokens ? "" : ".bin");
+    printf("%-9s  %" PRId64 " tokens, %.1f %%", name, f->tokens[split], 100 * (double)f->tokens[split] / all);
     if (o->shard_tokens)
         printf(" in %" PRId64 " files", (f->tokens[split] - 1) / o->shard_tokens + 1);
     if (f->documents[split])
@@ -113,7 +110,10 @@ static void split_report(const PrepareOptions *o, const DataFacts *f, int split)
     printf("\n");
 }
 
-static void prepare_run(Request *r, const char *what, Error *e)
+/* Prepares what comes from the source (NULL: an error is recorded), and gives the source back. `flags`: with which to train on
+ * it.
+ */
+static bool prepare_run(Request *r, TextSource *source, const char *what, const char *flags, Error *e)
 {
     PrepareOptions *o = &r->prepare;
     DataFacts f;
@@ -122,14 +122,19 @@ static void prepare_run(Request *r, const char *what, Error *e)
         omp_set_num_threads((int)r->threads);
     signal(SIGINT, stop_ask);
     signal(SIGTERM, stop_ask);
+    o->source = source;
     o->progress = progress_print;
     o->user = &progress;
-    if (!data_prepare(o, &f, e))
-        return;
+    bool ok = source && data_prepare(o, &f, e);
+    source_close(source);
+    if (!ok)
+        return false;
     printf("%-9s  %" PRId64 " bytes\n", what, f.text_bytes);
     printf("meta.json  tokenizer %s, vocabulary of %" PRId64 "\n", o->tokenizer, f.vocab_size);
     split_report(o, &f, SPLIT_TRAIN);
     split_report(o, &f, SPLIT_VAL);
+    printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT%s\n", o->out, flags);
+    return true;
 }
 
 bool data_prepare_command(int argc, char **argv, Error *e)
@@ -149,12 +154,8 @@ bool data_prepare_command(int argc, char **argv, Error *e)
         return error_usage(e, "--separator is empty");
     if (o->separator)
         unescape((char *)o->separator);
-    if ((o->source = source_files(r.texts.word, (int)r.texts.count, o->separator, o->out, e)))
-        prepare_run(&r, "text", e);
-    source_close(o->source);
-    if (!e->set)
-        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT\n", o->out);
-    return !e->set;
+    TextSource *source = source_files(r.texts.word, (int)r.texts.count, o->separator, o->out, e);
+    return prepare_run(&r, source, "text", "", e);
 }
 
 static void stories_print(const Request *r)
@@ -187,10 +188,6 @@ bool data_stories_command(int argc, char **argv, Error *e)
         stories_print(&r);
         return true;
     }
-    if ((r.prepare.source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, e)))
-        prepare_run(&r, "stories", e);
-    source_close(r.prepare.source);
-    if (!e->set)
-        printf("\nTrain on it with:\n  tally train --data %s --out-dir OUT --whole-documents --block-size 256\n", r.prepare.out);
-    return !e->set;
+    TextSource *source = source_stories((int64_t)r.bytes, (uint64_t)r.seed, e);
+    return prepare_run(&r, source, "stories", " --whole-documents --block-size 256", e);
 }

@@ -16,7 +16,6 @@
 enum { SAMPLE_TOKENS = 60, SAMPLE_SIZE = 4096, GPT2_VOCAB = 50257 };
 
 typedef struct SplitInfo {
-    const char *name;
     int files; /* 0: there is no such split */
     int64_t tokens;
     int64_t documents;        /* that a separator ends; 0 without one   */
@@ -71,10 +70,9 @@ static bool split_read(Info *info, int split, Error *e)
     int32_t ids[PART];
     SplitInfo *s = &info->split[split];
     TokenStream stream;
-    s->name = split == SPLIT_TRAIN ? "train" : "val";
-    if (split == SPLIT_VAL && !token_stream_present(*info->where.word, s->name))
+    if (split == SPLIT_VAL && !token_stream_present(*info->where.word, split_name[split]))
         return true;
-    if (!token_stream_open(&stream, *info->where.word, s->name, e)) {
+    if (!token_stream_open(&stream, *info->where.word, split_name[split], e)) {
         token_stream_close(&stream);
         return false;
     }
@@ -89,7 +87,8 @@ static bool split_read(Info *info, int split, Error *e)
     }
     token_stream_close(&stream);
     if (said && said != s->tokens)
-        error_set(e, "%s: %s has %" PRId64 " tokens, but meta.json says %" PRId64, *info->where.word, s->name, s->tokens, said);
+        error_set(e, "%s: %s has %" PRId64 " tokens, but meta.json says %" PRId64, *info->where.word, split_name[split],
+                  s->tokens, said);
     return !e->set;
 }
 
@@ -116,7 +115,7 @@ static void info_print(const Info *info)
                info->vocab_size);
     for (int split = 0; split < SPLITS && info->split[split].files; split++) {
         const SplitInfo *s = &info->split[split];
-        printf("%-9s  %" PRId64 " tokens in %d file%s, each id below %" PRId64 "\n", s->name, s->tokens, s->files,
+        printf("%-9s  %" PRId64 " tokens in %d file%s, each id below %" PRId64 "\n", split_name[split], s->tokens, s->files,
                s->files == 1 ? "" : "s", info->vocab_size);
         printf("           %" PRId64 " ids occur, %.1f %% of the vocabulary", s->ids,
                100 * (double)s->ids / (double)info->vocab_size);
@@ -139,12 +138,12 @@ static void info_print_json(const Info *info)
                                "vocab_size", (json_int_t)info->vocab_size, "separator", (json_int_t)info->facts.separator);
     for (int split = 0; split < SPLITS && info->split[split].files; split++) {
         const SplitInfo *s = &info->split[split];
-        json_object_set_new(object, s->name,
+        json_object_set_new(object, split_name[split],
                             json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s}", "files", s->files, "tokens", (json_int_t)s->tokens,
                                       "documents", (json_int_t)s->documents, "longest_document", (json_int_t)s->longest, "ids",
                                       (json_int_t)s->ids, "new_ids", (json_int_t)s->fresh, "sample", s->sample));
         if (info->facts.nats[split] > 0)
-            json_object_set_new(json_object_get(object, s->name), "nats", json_real(info->facts.nats[split]));
+            json_object_set_new(json_object_get(object, split_name[split]), "nats", json_real(info->facts.nats[split]));
     }
     json_dumpf(object, stdout, JSON_INDENT(2));
     printf("\n");
