@@ -138,7 +138,7 @@ deps: ## Install the Debian packages that build and tests need (as root), or say
 quickstart: ## Train a small GPT on real text and let it write: about 3 minutes; TEXT=file for your own text
 	@CC='$(CC)' tools/deps.sh install build
 	+@$(MAKE) $(JOBS) --no-print-directory all
-	@tools/quickstart.sh $(OUT) $(TEXT)
+	@tools/quickstart.sh '$(OUT)' '$(subst ','\'',$(TEXT))'
 
 clean: ## Remove build/
 	rm -rf $(BUILD)

@@ -150,6 +150,8 @@ static void test_bad_flags(void **state)
         {"--dropout 1", "dropout: '1' is not a number from -1 to 0.999"},
         {"--beta2 1", "beta2 1: need to be at least 0 and less than 1"},
         {"--eps 0", "eps 0"},
+        {"--eps 1e-320", "eps: is 9.99989e-321, which is 0 in FP32"},
+        {"--loss-scale 1e-40", "loss_scale: is 1e-40, which is 0 in FP32"}, /* its inverse would be infinite, and weights NaN */
         {"--overfit=maybe", "overfit: 'maybe' is neither true nor false"},
         {"--overfit --epochs 1", "epochs: is 1"},
         {"--mem-cap 4X", "mem_cap: '4X' is not a size like 4GiB"},

@@ -13,14 +13,19 @@ url=https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespe
 sha256=86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed
 seconds=170  # on a slow machine training is stopped then, as by Ctrl-C: the model is saved, and training can go on
 
+# download FILE: what keeps it from coming is in $why. A server that sends a byte now and then is no server.
 download()
 {
-    if command -v curl; then
-        curl -fsSL --connect-timeout 5 --max-time 30 -o "$1" "$url"
+    if command -v curl >/dev/null; then
+        why=$(timeout 30 curl -fsSL --connect-timeout 5 -o "$1" "$url" 2>&1) || return
+    elif command -v wget >/dev/null; then
+        why=$(timeout 30 wget -nv -T 5 -t 1 -O "$1" "$url" 2>&1) || return
     else
-        wget -q -T 5 -t 1 -O "$1" "$url"
+        why='there is neither curl nor wget'
+        return 1
     fi
-} >/dev/null 2>&1
+    why='what comes from there is another text'
+}
 
 is_shakespeare()
 {
@@ -28,6 +33,13 @@ is_shakespeare()
 }
 
 mkdir -p "$here"
+if [ -e "$here/run" ]; then
+    [ ! -e "$here/run/.lock" ] || flock -n 9 9<"$here/run/.lock" ||
+        { echo "Another quickstart is at work in $here: $(cat "$here/run/.lock")"; exit 1; }
+    earlier=$here/run-$(date -r "$here/run" +%Y%m%d-%H%M%S)
+    mv "$here/run" "$earlier"
+    echo "The model of an earlier quickstart is now in $earlier"
+fi
 shakespeare=$here/tinyshakespeare.txt
 if [ "$text" ]; then
     echo "Text: $text"
@@ -35,16 +47,15 @@ elif is_shakespeare "$shakespeare" || { download "$shakespeare" && is_shakespear
     text=$shakespeare
     echo "Text: tinyshakespeare, $text"
 else
-    echo "Text: stories, since tinyshakespeare cannot be downloaded"
+    echo "Text: stories, since tinyshakespeare cannot be downloaded: ${why:-it takes longer than 30 seconds}"
 fi
 
 run()
 {
     echo
     echo "\$ $*"
-    timeout --preserve-status -s INT $seconds "$@"
+    timeout --foreground --preserve-status -s INT $seconds "$@" # in the foreground, so that Ctrl-C reaches it
 }
-rm -rf "$here/run"
 if [ "$text" ]; then
     steps=2000 # nanoGPT's recipe for a CPU
     run "$tally" data prepare "$text" --tokenizer char --out "$here/data"

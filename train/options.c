@@ -5,6 +5,8 @@
 #include "train/checkpoint.h"
 #include "train/schedule.h"
 
+#include <float.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,8 +281,22 @@ bool train_options_precision(const TrainOptions *o, Precision *p, Error *e)
            role_set("v_dtype", o->v_dtype, &p->v, e);
 }
 
+/* Devices reckon with these in FP32, where less than FLT_MIN may be 0: an eps or a loss scale by which to divide. */
+static bool numbers_check(const TrainOptions *o, Error *e)
+{
+    for (int i = 0; i < ROWS; i++) {
+        double value = table[i].type == OPTION_NUMBER ? *(const double *)((const char *)o + table[i].offset) : 0;
+        if (value != 0 && fabs(value) < (double)FLT_MIN)
+            return error_usage(e, "%s: is %g, which is 0 in FP32; needs to be 0 or at least %g", table[i].name, value,
+                               (double)FLT_MIN);
+    }
+    return true;
+}
+
 bool train_options_run(const TrainOptions *o, ModelRun *run, Error *e)
 {
+    if (!numbers_check(o, e))
+        return false;
     *run = (ModelRun){.training = true,
                       .batch_size = o->batch_size,
                       .block_size = o->block_size,
