@@ -49,10 +49,9 @@ LDLIBS     += $(CUDA_LIBS)
 ONCE    := kernels/cpu/gemm.c kernels/cpu/cpu_device.c
 PER_ISA := $(filter-out $(ONCE),$(wildcard kernels/cpu/*.c))
 KERNELS := $(if $(CUDA),$(wildcard kernels/cuda/*.cu))
-PLANNED := $(wildcard kernels/cuda/*_workspace.c)
 ABSENT  := $(if $(CUDA),,kernels/cuda_absent.c)
 SOURCES := $(wildcard base/*.c kernels/dry/*.c model/*.c data/*.c train/*.c tools/*.c) $(ONCE) \
-           $(filter-out kernels/cuda_absent.c,$(wildcard kernels/*.c)) $(if $(CUDA),$(wildcard kernels/cuda/*.c),$(PLANNED)) $(ABSENT)
+           $(filter-out kernels/cuda_absent.c,$(wildcard kernels/*.c)) $(if $(CUDA),$(wildcard kernels/cuda/*.c)) $(ABSENT)
 LIBRARY := $(filter-out tools/main.c,$(SOURCES))
 OBJECTS := $(LIBRARY:%.c=$(OUT)/%.o) $(foreach isa,$(ISAS),$(PER_ISA:%.c=$(OUT)/%.$(isa).o)) $(KERNELS:%.cu=$(OUT)/%.cu.o)
 TESTS   := $(patsubst tests/%.c,$(OUT)/unit/%,$(wildcard tests/test_*.c))

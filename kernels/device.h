@@ -167,8 +167,8 @@ void zero(Ctx *c, Tensor t);
 /* to = from, rounded to nearest even where to's type is narrower. Same shape, any two float types. */
 void cast(Ctx *c, Tensor to, Tensor from);
 
-/* state->micro += by: the next micro-batch of the same step, without a word from the host. */
-void micro_next(Ctx *c, int32_t by);
+/* state->micro += 1: the next micro-batch of the same step, without a word from the host. */
+void micro_next(Ctx *c);
 
 /* x[b*T+t, :] = dropout(wte[tokens[b,t], :] + wpe[first + t, :]).
  * x [B*T, C], tokens [B, T] I32 with ids in [0, Vp), wte [Vp, C], wpe [P, C], first + T <= P. */
@@ -246,6 +246,10 @@ void adamw(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const 
 
 /* ---- A device ------------------------------------------------------------------------------------------------------ */
 
+#define X(name) typedef __typeof__(name) name##_function;
+TALLY_OPS(X)
+#undef X
+
 typedef enum QueueKind { QUEUE_COMPUTE, QUEUE_COPY, QUEUE_COUNT } QueueKind;
 
 struct Device {
@@ -287,33 +291,10 @@ struct Device {
     struct json_t *(*tuning_write)(const Target *t);
     bool (*tuning_read)(const struct json_t *file, const Target *t, char note[TUNING_NOTE], Error *e);
 
-    void (*copy_in)(Ctx *c, Tensor to, const void *from);
-    void (*copy_out)(Ctx *c, void *to, Tensor from);
-    void (*zero)(Ctx *c, Tensor t);
-    void (*cast)(Ctx *c, Tensor to, Tensor from);
-    void (*micro_next)(Ctx *c, int32_t by);
-    void (*embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop);
-    void (*embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop);
-    void (*norm_forward)(Ctx *c, Tensor y, Tensor stats, Tensor x, Tensor w, Tensor b);
-    void (*residual_norm_forward)(Ctx *c, Tensor x_out, Tensor y, Tensor stats, Tensor x_in, Tensor branch, Tensor w, Tensor b,
-                                  Dropout drop);
-    void (*residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor db, Tensor dskip, Tensor dy, Tensor x,
-                                   Tensor stats, Tensor w, Dropout drop);
-    void (*linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b);
-    void (*linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w);
-    void (*linear_gelu_backward)(Ctx *c, Tensor dpre, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w, Tensor pre);
-    void (*gelu_forward)(Ctx *c, Tensor y, Tensor x);
-    void (*gelu_backward)(Ctx *c, Tensor dx, Tensor dy, Tensor x);
-    void (*attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Tensor qkv, Dropout drop);
-    void (*attention_backward)(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tensor att, Tensor lse, Tensor qkv,
-                               Dropout drop);
-    void (*attention_cached)(Ctx *c, AttentionShape s, Tensor att, Tensor cache, Tensor qkv, int64_t first);
-    void (*head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V);
-    void (*head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
-                               int64_t V);
-    void (*head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte);
-    void (*grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam);
-    void (*adamw)(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam);
+    /* The operations: functions with the signatures of those above, whose arguments have been checked. */
+#define X(name) name##_function *name;
+    TALLY_OPS(X)
+#undef X
 };
 
 /* The device that computes on this machine with the best build of kernels/cpu for its processor; fills *target, with
@@ -333,12 +314,13 @@ int cuda_version(void);
  * `threads` threads of the host (0: one per core); fills *target. Returns NULL after recording an error. */
 const Device *device_open(const char *name, int threads, Target *target, Error *e);
 
-/* The device that only records. The target is whatever the plan is for. */
+/* The device that only records: it has ops, and neither memory nor anything to wait for. The target is whatever the plan is for.
+ */
 const Device *dry_device(void);
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------------
- * Bytes of ctx->workspace that an op needs on a target. Called by the dry device for the plan and by the launcher, which
- * refuses a workspace that is smaller. */
+ * Bytes of ctx->workspace that an op needs on a target (kernels/workspace.c). Called by the dry device for the plan and by the
+ * launcher, which refuses a workspace that is smaller. */
 typedef struct GemmTypes {
     DType act, param, grad; /* of the activations, the weight, and the weight's gradient */
 } GemmTypes;
@@ -349,9 +331,15 @@ size_t linear_workspace(int64_t N, int64_t I, int64_t O, GemmTypes types,
 size_t linear_bias_workspace(int64_t N, int64_t O, const Target *t); /* partial column sums               */
 size_t attention_workspace(AttentionShape s, const Target *t);
 size_t attention_backward_workspace(AttentionShape s, const Target *t);
-size_t attention_cached_workspace(AttentionShape s, int64_t P, const Target *t);
+size_t attention_cached_workspace(AttentionShape s, const Target *t);
 /* The largest of logits, dx and dwte of N rows in chunks of R, the shorter last chunk included. */
 size_t head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, GemmTypes types, const Target *t);
-size_t grad_norm_workspace(int64_t n, const Target *t);
+size_t grad_norm_workspace(int64_t n);
+
+/* Elements that a partial sum of grad_norm covers: fixed, so that the sum depends neither on threads nor on multiprocessors. */
+enum { GRAD_NORM_PIECE = 65536 };
+
+/* For a launcher: is the workspace at least `need` bytes? Records an error when the plan gave less. */
+bool workspace_check(Ctx *c, OpId op, size_t need);
 
 #endif

@@ -72,6 +72,13 @@ void nvml_driver(Nvml *n, char version[96], int *cuda, unsigned *gpus)
 
 /* ---- A reading ------------------------------------------------------------------------------------------------------ */
 
+/* Does f(gpu, out) succeed? */
+static bool number_get(const Nvml *n, const char *function, void *gpu, void *out)
+{
+    int (*f)(void *, void *) = (int (*)(void *, void *))find(n, function);
+    return f && f(gpu, out) == 0;
+}
+
 #define AT(field) offsetof(GpuReading, field)
 
 /* f(gpu, &number), or, where there is one, f(gpu, argument, &number). */
@@ -98,14 +105,10 @@ static const struct {
 static void numbers_read(Nvml *n, void *gpu, GpuReading *r)
 {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        Function f = find(n, numbers[i].function);
+        int (*f)(void *, int, unsigned *) = (int (*)(void *, int, unsigned *))find(n, numbers[i].function);
         unsigned value = 0;
-        int status = -1;
-        if (f && numbers[i].argument < 0)
-            status = ((int (*)(void *, unsigned *))f)(gpu, &value);
-        else if (f)
-            status = ((int (*)(void *, int, unsigned *))f)(gpu, numbers[i].argument, &value);
-        if (status == 0)
+        if (numbers[i].argument < 0 ? number_get(n, numbers[i].function, gpu, &value)
+                                    : f && f(gpu, numbers[i].argument, &value) == 0)
             *(double *)((char *)r + numbers[i].at) = value * numbers[i].unit;
     }
 }
@@ -123,24 +126,18 @@ static void others_read(Nvml *n, void *gpu, GpuReading *r)
     unsigned long long bits, millijoules;
     int (*name)(void *, char *, unsigned) = (int (*)(void *, char *, unsigned))find(n, "nvmlDeviceGetName");
     int (*capability)(void *, int *, int *) = (int (*)(void *, int *, int *))find(n, "nvmlDeviceGetCudaComputeCapability");
-    int (*info)(void *, void *) = (int (*)(void *, void *))find(n, "nvmlDeviceGetMemoryInfo");
-    int (*rates)(void *, void *) = (int (*)(void *, void *))find(n, "nvmlDeviceGetUtilizationRates");
-    int (*reasons)(void *, unsigned long long *) =
-        (int (*)(void *, unsigned long long *))find(n, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    int (*energy)(void *, unsigned long long *) =
-        (int (*)(void *, unsigned long long *))find(n, "nvmlDeviceGetTotalEnergyConsumption");
     int (*ecc)(void *, int *, int *) = (int (*)(void *, int *, int *))find(n, "nvmlDeviceGetEccMode");
     if (!name || name(gpu, r->name, sizeof r->name) != 0)
         strcpy(r->name, "GPU");
     if (capability && capability(gpu, &major, &minor) == 0)
         r->capability = 10 * major + minor;
-    if (info && info(gpu, &memory) == 0)
+    if (number_get(n, "nvmlDeviceGetMemoryInfo", gpu, &memory))
         r->memory_total = (double)memory.total, r->memory_free = (double)memory.free;
-    if (rates && rates(gpu, &share) == 0)
+    if (number_get(n, "nvmlDeviceGetUtilizationRates", gpu, &share))
         r->busy = share.gpu, r->memory_busy = share.memory;
-    if (reasons && reasons(gpu, &bits) == 0)
+    if (number_get(n, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu, &bits))
         r->throttle = (double)bits;
-    if (energy && energy(gpu, &millijoules) == 0)
+    if (number_get(n, "nvmlDeviceGetTotalEnergyConsumption", gpu, &millijoules))
         r->joules = 1e-3 * (double)millijoules;
     if (ecc && ecc(gpu, &now, &pending) == 0)
         r->ecc = now;

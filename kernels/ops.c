@@ -18,13 +18,13 @@ const char *op_name(OpId op)
 
 /* ---- Checks -------------------------------------------------------------------------------------------------------- */
 
-static void shape_text(char *text, size_t size, DType dtype, int ndim, const int64_t *shape)
+const char *shape_text(ShapeText text, int ndim, const int64_t *shape)
 {
-    int used = snprintf(text, size, "%s [", dtype_name(dtype));
-    for (int i = 0; i < ndim && used < (int)size; i++)
-        used += snprintf(text + used, size - (size_t)used, i ? ", %lld" : "%lld", (long long)shape[i]);
-    if (used < (int)size)
-        snprintf(text + used, size - (size_t)used, "]");
+    size_t used = (size_t)snprintf(text, sizeof(ShapeText), "[");
+    for (int i = 0; i < ndim; i++)
+        used += (size_t)snprintf(text + used, sizeof(ShapeText) - used, i ? ", %lld" : "%lld", (long long)shape[i]);
+    snprintf(text + used, sizeof(ShapeText) - used, "]");
+    return text;
 }
 
 static bool expect(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int ndim, const int64_t *shape)
@@ -34,11 +34,13 @@ static bool expect(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, 
         same = t.shape[i] == shape[i];
     if (same || c->error->set)
         return !c->error->set;
-    char have[96] = "absent", want[96];
-    if (tensor_present(t))
-        shape_text(have, sizeof have, t.dtype, t.ndim, t.shape);
-    shape_text(want, sizeof want, dtype, ndim, shape);
-    return error_set(c->error, "%s (layer %d): %s is %s, expected %s", op_name(op), c->layer, operand, have, want);
+    ShapeText have, want;
+    shape_text(want, ndim, shape);
+    if (!tensor_present(t))
+        return error_set(c->error, "%s (layer %d): %s is absent, expected %s %s", op_name(op), c->layer, operand,
+                         dtype_name(dtype), want);
+    return error_set(c->error, "%s (layer %d): %s is %s %s, expected %s %s", op_name(op), c->layer, operand, dtype_name(t.dtype),
+                     shape_text(have, t.ndim, t.shape), dtype_name(dtype), want);
 }
 
 static bool expect_1d(Ctx *c, OpId op, const char *operand, Tensor t, DType dtype, int64_t n)
@@ -88,7 +90,7 @@ static bool is_matrix(Ctx *c, OpId op, const char *operand, Tensor t)
 #define DISPATCH(name, ...)                                                                                                      \
     do {                                                                                                                         \
         double start = c->times ? clock_seconds() : 0;                                                                           \
-        c->device->name(c, __VA_ARGS__);                                                                                         \
+        c->device->name(c, ##__VA_ARGS__);                                                                                       \
         if (c->times) {                                                                                                          \
             c->device->synchronize(c);                                                                                           \
             c->times->seconds[OP_##name] += clock_seconds() - start;                                                             \
@@ -123,10 +125,10 @@ void cast(Ctx *c, Tensor to, Tensor from)
         DISPATCH(cast, to, from);
 }
 
-void micro_next(Ctx *c, int32_t by)
+void micro_next(Ctx *c)
 {
-    if (require(c, OP_micro_next, by > 0, "a step forward"))
-        DISPATCH(micro_next, by);
+    if (!c->error->set)
+        DISPATCH(micro_next);
 }
 
 void embedding_forward(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop)

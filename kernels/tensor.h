@@ -32,6 +32,10 @@ static inline const char *dtype_name(DType t)
     return names[t];
 }
 
+/* "[3, 4]" into text, which is returned; of 8 dimensions at most. In ops.c. */
+typedef char ShapeText[192];
+const char *shape_text(ShapeText text, int ndim, const int64_t *shape);
+
 static inline bool tensor_present(Tensor t)
 {
     return t.data != NULL;
@@ -51,15 +55,7 @@ static inline size_t tensor_bytes(Tensor t)
     return (size_t)tensor_count(t) * dtype_size(t.dtype);
 }
 
-/* The tensor seen as [rows, last dimension]: rows is the product of all dimensions but the last. */
-static inline int64_t tensor_rows(Tensor t)
-{
-    int64_t n = 1;
-    for (int i = 0; i + 1 < t.ndim; i++)
-        n *= t.shape[i];
-    return n;
-}
-
+/* The last dimension. */
 static inline int64_t tensor_width(Tensor t)
 {
     return t.ndim ? t.shape[t.ndim - 1] : 1;
@@ -76,6 +72,12 @@ static inline Tensor tensor_slice_rows(Tensor t, int64_t first, int64_t count)
 static inline Tensor tensor_1d(void *data, DType dtype, int64_t n)
 {
     return (Tensor){data, dtype, 1, {n}};
+}
+
+/* Elements first .. first+n-1 of the flattened tensor. */
+static inline Tensor tensor_part(Tensor t, int64_t first, int64_t n)
+{
+    return tensor_1d((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, n);
 }
 
 static inline Tensor tensor_2d(void *data, DType dtype, int64_t rows, int64_t width)

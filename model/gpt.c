@@ -176,7 +176,7 @@ void model_forward_backward(Model *m)
     }
     c->layer = -1;
     embedding_backward(c, m->wte.grad, m->wpe.grad, m->dx, m->tokens, drop(m, PHASE_BACKWARD, RANDOM_EMBEDDING_DROPOUT, 0));
-    micro_next(c, 1);
+    micro_next(c);
 }
 
 /* ---- Optimizer ----------------------------------------------------------------------------------------------------- */

@@ -18,15 +18,18 @@ const char *bytes_text(BytesText text, double bytes);
 void ledger_print(FILE *out, const Model *m, int64_t accumulation, bool verbose);
 
 /* The plan as JSON. A new reference; NULL when out of memory.
- *   "categories" {"weights", "packed_weights", "master_weights", "gradients", "adam_m", "adam_v", "activations",
- *                 "activation_gradients", "logits", "workspace", "communication", "data"}: bytes; those of the step arena at its
- * peak "persistent_bytes", "step_bytes", "total_bytes", "alignment_bytes", "packing_bytes": total = categories + alignment +
- * packing "peak"       {"bytes", "op", "phase", "layer"}: of the step arena "parameters", "static_bytes_per_parameter",
- * "model_flops_per_token", "executed_flops_per_token" "run"        {"batch_size", "block_size", "gradient_accumulation_steps",
- * "precision": {...}, "recompute", "recompute_every"} "costs"      {PHASE: {"gemm_flops", "other_flops", "bytes_read",
- * "bytes_written": of one micro-batch or update; "flops_per_token", "bytes_per_token", "intensity" in FLOPs per byte; "ops": {OP:
- * the same}}} "tensors"    [{"name", "layer", "category", "dtype", "shape", "bytes", "arena", "offset", "lives": {PASS: [first
- * op, last op]}}] */
+ *
+ *   "categories"       {"weights", "packed_weights", ... (category_name)}: bytes; those of the step arena at its peak
+ *   "persistent_bytes", "step_bytes", "total_bytes", "alignment_bytes", "packing_bytes"
+ *                      total = categories + alignment + packing
+ *   "peak"             {"bytes", "op", "phase", "layer"}: of the step arena
+ *   "parameters", "static_bytes_per_parameter", "model_flops_per_token", "executed_flops_per_token"
+ *   "run"              {"batch_size", "block_size", "gradient_accumulation_steps", "precision": {...}, "recompute",
+ *                      "recompute_every"}
+ *   "costs"            {PHASE: {"gemm_flops", "other_flops", "bytes_read", "bytes_written": of one micro-batch or update;
+ *                      "flops_per_token", "bytes_per_token", "intensity" in FLOPs per byte; "ops": {OP: the same}}}
+ *   "tensors"          [{"name", "layer", "category", "dtype", "shape", "bytes", "arena", "offset", "lives": {PASS: [first op,
+ *                      last op]}}] */
 json_t *ledger_json(const Model *m, int64_t accumulation);
 
 /* Bytes of weights, masters, gradients and moments per parameter; alignment is not part of it. */

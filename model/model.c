@@ -303,7 +303,7 @@ void model_free(Model *m)
     plan_free(&m->plan);
     free(m->block);
     free(m->weight);
-    free(m->decay);
+    free((void *)m->adam.decay);
     free(m->acts);
     free(m->again);
     free(m->grad);

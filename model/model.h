@@ -115,7 +115,6 @@ typedef struct Model {
     int n_weights;
     Tensor values, masters, grads, m, v; /* each one flat range over all weights, alignment gaps (zeros) included */
     AdamW adam;
-    DecayRange *decay;
 
     Tensor state;                     /* the StepState                              */
     Tensor tokens, targets;           /* [B, T] and [B*T] i32, of one micro-batch   */

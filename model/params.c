@@ -10,55 +10,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One row of the table: fills in the weight's name and role and appends it to the model's list. */
-static void weight_add(Model *m, Weight *w, bool residual, const char *format, int layer)
+/* One row of the table: gives the weight its name ("h.0.ln_1.bias" of "ln_1" and "bias"), role and shape ([rows] where width is
+ * 0) and appends it to the model's list. */
+static void weight_add(Model *m, Weight *w, bool residual, const char *name, const char *part, int layer, int64_t rows,
+                       int64_t width)
 {
-    char name[sizeof w->name];
-    if (layer >= 0)
-        snprintf(name, sizeof name, "h.%d.%s", layer, format);
-    else
-        snprintf(name, sizeof name, "%s", format);
-    memcpy(w->name, name, sizeof name);
+    int used = layer >= 0 ? snprintf(w->name, sizeof w->name, "h.%d.", layer) : 0;
+    snprintf(w->name + used, sizeof w->name - (size_t)used, "%s.%s", name, part);
     w->residual = residual;
+    w->value = (Tensor){NULL, DTYPE_F32, width ? 2 : 1, {rows, width}};
     m->weight[m->n_weights++] = w;
 }
 
-static void weight_shape(Weight *w, int ndim, int64_t rows, int64_t width)
-{
-    w->value = (Tensor){NULL, DTYPE_F32, ndim, {rows, width}};
-}
-
-static void vector_add(Model *m, Weight *w, const char *name, int layer, int64_t n)
-{
-    weight_add(m, w, false, name, layer);
-    weight_shape(w, 1, n, 0);
-}
-
-static void matrix_add(Model *m, Weight *w, bool residual, const char *name, int layer, int64_t rows, int64_t width)
-{
-    weight_add(m, w, residual, name, layer);
-    weight_shape(w, 2, rows, width);
-}
-
-/* Adds "NAME.bias" and "NAME.weight", in the order in which a backward finishes them. */
+/* "NAME.bias" and "NAME.weight", in the order in which a backward finishes them. */
 static void linear_add(Model *m, Linear *l, bool residual, const char *name, int layer, int64_t in, int64_t out)
 {
-    char full[40];
-    snprintf(full, sizeof full, "%s.bias", name);
     if (m->config.bias)
-        vector_add(m, &l->b, full, layer, out);
-    snprintf(full, sizeof full, "%s.weight", name);
-    matrix_add(m, &l->w, residual, full, layer, in, out);
+        weight_add(m, &l->b, false, name, "bias", layer, out, 0);
+    weight_add(m, &l->w, residual, name, "weight", layer, in, out);
 }
 
 static void norm_add(Model *m, Norm *n, const char *name, int layer)
 {
-    char full[40];
-    snprintf(full, sizeof full, "%s.bias", name);
     if (m->config.bias)
-        vector_add(m, &n->b, full, layer, m->config.n_embd);
-    snprintf(full, sizeof full, "%s.weight", name);
-    vector_add(m, &n->w, full, layer, m->config.n_embd);
+        weight_add(m, &n->b, false, name, "bias", layer, m->config.n_embd, 0);
+    weight_add(m, &n->w, false, name, "weight", layer, m->config.n_embd, 0);
 }
 
 static void weights_list(Model *m)
@@ -75,8 +51,8 @@ static void weights_list(Model *m)
         linear_add(m, &b->c_attn, false, "attn.c_attn", l, C, (f->n_head + 2 * f->n_kv_head) * hd);
         norm_add(m, &b->ln_1, "ln_1", l);
     }
-    matrix_add(m, &m->wpe, false, "wpe.weight", -1, f->block_size, C);
-    matrix_add(m, &m->wte, false, "wte.weight", -1, model_config_padded_vocab(f), C);
+    weight_add(m, &m->wpe, false, "wpe", "weight", -1, f->block_size, C);
+    weight_add(m, &m->wte, false, "wte", "weight", -1, model_config_padded_vocab(f), C);
 }
 
 /* Declares one member (value, master, grad, m or v) of all weights in its type, and the flat range over them. */
@@ -99,16 +75,16 @@ static bool range_declare(Model *m, Tensor *range, size_t member, Category categ
 /* The parts of the range that weight decay applies to: the matrices. */
 static bool decay_list(Model *m, Error *e)
 {
-    m->decay = memory_get(e, (size_t)m->n_weights, sizeof *m->decay, "the decay ranges");
+    DecayRange *decay = memory_get(e, (size_t)m->n_weights, sizeof *decay, "the decay ranges");
     m->adam.n_decay = 0;
-    for (int i = 0; m->decay && i < m->n_weights; i++) {
+    for (int i = 0; decay && i < m->n_weights; i++) {
         Tensor t = m->weight[i]->value;
         int64_t begin = ((char *)t.data - (char *)m->values.data) / (int64_t)dtype_size(t.dtype);
         if (t.ndim == 2)
-            m->decay[m->adam.n_decay++] = (DecayRange){begin, begin + tensor_count(t)};
+            decay[m->adam.n_decay++] = (DecayRange){begin, begin + tensor_count(t)};
     }
-    m->adam.decay = m->decay;
-    return m->decay != NULL;
+    m->adam.decay = decay;
+    return decay != NULL;
 }
 
 bool model_declare_weights(Model *m, Error *e)
@@ -148,19 +124,13 @@ static void weight_initialize(const Model *m, const Weight *w, float *values, Ra
         values[i] = w->value.ndim == 1 ? (gain ? 1.0f : 0.0f) : i < filled ? normal_at(key, i, deviation) : 0.0f;
 }
 
-/* A stretch of a flattened tensor. */
-static Tensor stretch(Tensor t, int64_t first, int64_t n)
-{
-    return tensor_1d((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, n);
-}
-
 void tensor_store(Model *m, Tensor t, int64_t first, int64_t n, float *values)
 {
     for (int64_t i = 0; t.dtype != DTYPE_F32 && i < n; i++) { /* each number shrinks into the place of those already done */
         uint16_t half = t.dtype == DTYPE_BF16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
         memcpy((char *)values + (size_t)i * sizeof half, &half, sizeof half);
     }
-    copy_in(&m->ctx, stretch(t, first, n), values);
+    copy_in(&m->ctx, tensor_part(t, first, n), values);
     m->ctx.device->synchronize(&m->ctx);
 }
 
@@ -171,12 +141,12 @@ void weight_store(Model *m, const Weight *w, int64_t first, int64_t n, float *va
         return;
     }
     tensor_store(m, w->master, first, n, values);
-    cast(&m->ctx, stretch(w->value, first, n), stretch(w->master, first, n));
+    cast(&m->ctx, tensor_part(w->value, first, n), tensor_part(w->master, first, n));
 }
 
 void tensor_fetch(Model *m, Tensor t, int64_t first, int64_t n, float *values)
 {
-    Tensor part = stretch(t, first, n);
+    Tensor part = tensor_part(t, first, n);
     copy_out(&m->ctx, values, part);
     m->ctx.device->synchronize(&m->ctx);
     for (int64_t i = n - 1; t.dtype != DTYPE_F32 && i >= 0; i--) { /* from the end: each number grows into the place of two */

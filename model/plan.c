@@ -90,29 +90,21 @@ void plan_hold(Plan *p, const Tensor *slot)
 
 /* ---- Lives --------------------------------------------------------------------------------------------------------- */
 
-/* Tensors of one arena were declared at ascending addresses, so the ones that [address, +bytes) touches are found by bisection
- * in the list of that arena's tensors. */
-typedef struct Index {
-    int *tensor; /* indices into plan->tensor, by made-up address: persistent ones first */
-    int count;
-} Index;
-
 static size_t made_up_address(const PlanTensor *t)
 {
     return (category_is_persistent(t->category) ? PERSISTENT_BASE : STEP_BASE) + t->offset;
 }
 
-static bool index_make(Index *index, const Plan *p, Error *e)
+/* Indices into p->tensor by made-up address: persistent ones first, and those of one arena as they were declared. So the ones
+ * that [address, +bytes) touches are found by bisection. NULL after recording an error. */
+static int *index_make(const Plan *p, Error *e)
 {
-    index->tensor = memory_get(e, (size_t)p->count, sizeof *index->tensor, "the plan's index");
-    index->count = 0;
-    if (!index->tensor)
-        return false;
-    for (int persistent = 1; persistent >= 0; persistent--)
+    int *index = memory_get(e, (size_t)p->count, sizeof *index, "the plan's index"), n = 0;
+    for (int persistent = 1; index && persistent >= 0; persistent--)
         for (int i = 0; i < p->count; i++)
             if (category_is_persistent(p->tensor[i].category) == (persistent == 1))
-                index->tensor[index->count++] = i;
-    return true;
+                index[n++] = i;
+    return index;
 }
 
 static Pass pass_of(Phase phase)
@@ -127,20 +119,20 @@ static void life_extend(Life *life, int64_t op)
     life->last = op;
 }
 
-static void lives_extend(Plan *p, const Index *index, const DryOperand *o, int64_t op)
+static void lives_extend(Plan *p, const int *index, const DryOperand *o, int64_t op)
 {
     size_t begin = (size_t)o->address, end = begin + o->bytes;
-    int low = 0, high = index->count; /* first tensor that ends after begin */
+    int low = 0, high = p->count; /* first tensor that ends after begin */
     while (low < high) {
         int middle = (low + high) / 2;
-        const PlanTensor *t = &p->tensor[index->tensor[middle]];
+        const PlanTensor *t = &p->tensor[index[middle]];
         if (made_up_address(t) + t->bytes <= begin)
             low = middle + 1;
         else
             high = middle;
     }
-    for (; low < index->count; low++) {
-        PlanTensor *t = &p->tensor[index->tensor[low]];
+    for (; low < p->count; low++) {
+        PlanTensor *t = &p->tensor[index[low]];
         if (made_up_address(t) >= end)
             break;
         life_extend(&t->life[pass_of(p->log.op[op].phase)], op);
@@ -149,13 +141,13 @@ static void lives_extend(Plan *p, const Index *index, const DryOperand *o, int64
 
 static bool lives_find(Plan *p, Error *e)
 {
-    Index index;
-    if (!index_make(&index, p, e))
+    int *index = index_make(p, e);
+    if (!index)
         return false;
     for (int64_t i = 0; i < p->log.count; i++)
         for (int k = 0; k < p->log.op[i].n_operands; k++)
-            lives_extend(p, &index, &p->log.op[i].operand[k], i);
-    free(index.tensor);
+            lives_extend(p, index, &p->log.op[i].operand[k], i);
+    free(index);
     Life whole[PASS_COUNT] = {{-1, -1}, {-1, -1}, {-1, -1}};
     for (int64_t i = 0; i < p->log.count; i++)
         life_extend(&whole[pass_of(p->log.op[i].phase)], i);
@@ -240,14 +232,6 @@ static bool alive(const PlanTensor *t, int64_t op)
     for (int pass = 0; pass < PASS_COUNT; pass++)
         yes |= t->life[pass].first >= 0 && t->life[pass].first <= op && op <= t->life[pass].last;
     return yes && !category_is_persistent(t->category);
-}
-
-size_t plan_live_bytes(const Plan *p, int64_t i)
-{
-    size_t bytes = 0;
-    for (int k = 0; k < p->count; k++)
-        bytes += alive(&p->tensor[k], i) ? p->tensor[k].bytes : 0;
-    return bytes;
 }
 
 /* change[i]: bytes that become alive with op i, less those that were for the last time alive in op i - 1. Numbers wrap round. */

@@ -99,9 +99,6 @@ bool plan_verify(const Plan *p, const void *persistent, const void *step, Error 
 /* persistent_bytes + step_bytes: exactly what is taken from the device. */
 size_t plan_total_bytes(const Plan *p);
 
-/* Bytes of the step arena that are alive during op i. */
-size_t plan_live_bytes(const Plan *p, int64_t i);
-
 /* Sums over the log, of one phase (PHASE_COUNT: all of them); and of one op in it (OP_COUNT: all of them). The phases of training
  * are those of one micro-batch, but PHASE_OPTIMIZER, which is one update. */
 typedef struct PlanCost {

@@ -113,25 +113,29 @@ bool resident_read(Resident *r, const Model *m)
     return true;
 }
 
+static void part_print(FILE *out, const char *name, double bytes, double total)
+{
+    BytesText text;
+    fprintf(out, "  %-44s %12s   %5.2f %%\n", name, bytes_text(text, bytes), total > 0 ? 100 * bytes / total : 0.0);
+}
+
 void resident_print(FILE *out, const Resident *r, const Model *m)
 {
     BytesText a, b;
     const Plan *p = &m->plan;
-    fprintf(out, "Resident after the first step: %s (planned: %s)\n", bytes_text(a, (double)r->total),
+    double total = (double)r->total;
+    fprintf(out, "Resident after the first step: %s (planned: %s)\n", bytes_text(a, total),
             bytes_text(b, (double)plan_total_bytes(p)));
     fprintf(out, "  %-44s %12s   planned %s\n", "persistent arena", bytes_text(a, (double)r->persistent),
             bytes_text(b, (double)p->persistent_bytes));
     fprintf(out, "  %-44s %12s   planned %s\n", "step arena, as far as touched", bytes_text(a, (double)r->step),
             bytes_text(b, (double)p->step_bytes));
-    struct {
-        const char *name;
-        size_t bytes;
-    } rows[] = {{"program and libraries (mapped files)", r->files},  {"token files (mapped)", r->tokens},
-                {"machine code made at run time (oneDNN)", r->code}, {"stacks of all threads", r->stacks},
-                {"malloc: libraries, loader, tables", r->heap},      {"unexplained", r->unexplained}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        fprintf(out, "  %-44s %12s   %5.2f %%\n", rows[i].name, bytes_text(a, (double)rows[i].bytes),
-                r->total ? 100 * (double)rows[i].bytes / (double)r->total : 0.0);
+    part_print(out, "program and libraries (mapped files)", (double)r->files, total);
+    part_print(out, "token files (mapped)", (double)r->tokens, total);
+    part_print(out, "machine code made at run time (oneDNN)", (double)r->code, total);
+    part_print(out, "stacks of all threads", (double)r->stacks, total);
+    part_print(out, "malloc: libraries, loader, tables", (double)r->heap, total);
+    part_print(out, "unexplained", (double)r->unexplained, total);
 }
 
 GpuLedger gpu_ledger(const Model *m, double free_bytes, double own, double others, double libraries, double context)
@@ -153,19 +157,13 @@ void gpu_ledger_print(FILE *out, const GpuLedger *l)
 {
     BytesText text;
     bool known = !isnan(l->others);
-    struct {
-        const char *name;
-        double bytes;
-    } rows[] = {{"persistent arena", l->persistent},
-                {"step arena", l->step},
-                {"libraries (cuBLASLt)", l->libraries},
-                {known ? "runtime and context, kernels, graphs" : "context, and all of other programs", l->context},
-                {"other programs", l->others},
-                {"free", l->free},
-                {known ? "remainder" : "remainder: kernels and graphs, rounding", l->remainder}};
     fprintf(out, "Memory of the GPU after the warm-up: %s\n", bytes_text(text, l->total));
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (known || i != 4)
-            fprintf(out, "  %-44s %12s   %5.2f %%\n", rows[i].name, bytes_text(text, rows[i].bytes),
-                    100 * rows[i].bytes / l->total);
+    part_print(out, "persistent arena", l->persistent, l->total);
+    part_print(out, "step arena", l->step, l->total);
+    part_print(out, "libraries (cuBLASLt)", l->libraries, l->total);
+    part_print(out, known ? "runtime and context, kernels, graphs" : "context, and all of other programs", l->context, l->total);
+    if (known)
+        part_print(out, "other programs", l->others, l->total);
+    part_print(out, "free", l->free, l->total);
+    part_print(out, known ? "remainder" : "remainder: kernels and graphs, rounding", l->remainder, l->total);
 }

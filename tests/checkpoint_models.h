@@ -65,7 +65,7 @@ static inline void model_make(Model *m, const ModelConfig *config, bool training
     assert_true(model_allocate(m, cpu, &model_error));
     for (int i = 0; i < m->n_weights; i++) {
         Weight *w = m->weight[i];
-        int64_t rows = w == &m->wte ? config->vocab_size : tensor_rows(w->value);
+        int64_t rows = w == &m->wte ? config->vocab_size : tensor_count(w->value) / tensor_width(w->value);
         uint32_t stream = 3 * (seed * 1000 + (uint32_t)i);
         fill(m, w->value, rows, stream);
         if (training) {
@@ -171,7 +171,8 @@ static inline TrainState find_and_load(const char *out, int64_t step, Model *m, 
         fail_msg("%s", e.text);
     snprintf(name, sizeof name, "step-%ld", step);
     assert_string_equal(strrchr(path, '/') + 1, name);
-    if (!checkpoint_load_weights(m, path, &e) || !checkpoint_load_state(m, path, trainer, &state, &e))
+    if (!checkpoint_read_state(path, trainer, &state, &e) || !checkpoint_load_weights(m, path, &e) ||
+        !checkpoint_load_moments(m, path, &e))
         fail_msg("%s", e.text);
     json_decref(trainer);
     return state;

@@ -102,7 +102,7 @@ static inline void mirror_end(Ctx *device, StepState *state)
     static void mirror_##op parameters                                                                                           \
     {                                                                                                                            \
         Ctx d = mirror_begin(c);                                                                                                 \
-        mirror.real->op(&d, __VA_ARGS__);                                                                                        \
+        mirror.real->op(&d, ##__VA_ARGS__);                                                                                      \
         mirror_end(&d, c->state);                                                                                                \
     }
 #define ON(t) on_device(&d, t)
@@ -110,7 +110,7 @@ static inline void mirror_end(Ctx *device, StepState *state)
 MIRROR(copy_in, (Ctx * c, Tensor to, const void *from), ON(to), from)
 MIRROR(zero, (Ctx * c, Tensor t), ON(t))
 MIRROR(cast, (Ctx * c, Tensor to, Tensor from), ON(to), ON(from))
-MIRROR(micro_next, (Ctx * c, int32_t by), by)
+MIRROR(micro_next, (Ctx * c))
 MIRROR(embedding_forward, (Ctx * c, Tensor x, Tensor tokens, Tensor wte, Tensor wpe, int64_t first, Dropout drop), ON(x),
        ON(tokens), ON(wte), ON(wpe), first, drop)
 MIRROR(embedding_backward, (Ctx * c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor tokens, Dropout drop), ON(dwte), ON(dwpe),

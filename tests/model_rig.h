@@ -92,6 +92,18 @@ static inline RigShape rig_small_shape(void)
     return s;
 }
 
+/* Bytes of the plan's step arena that are alive during op i of its log, counted tensor by tensor. */
+static inline size_t rig_live_bytes(const Plan *p, int64_t i)
+{
+    size_t bytes = 0;
+    for (int k = 0; k < p->count; k++)
+        for (int pass = 0; pass < PASS_COUNT && !category_is_persistent(p->tensor[k].category); pass++) {
+            Life life = p->tensor[k].life[pass]; /* op numbers run on through the passes: at most one life holds i */
+            bytes += life.first >= 0 && life.first <= i && i <= life.last ? p->tensor[k].bytes : 0;
+        }
+    return bytes;
+}
+
 /* ---- A model that runs --------------------------------------------------------------------------------------------- */
 
 typedef struct Rig {

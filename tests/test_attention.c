@@ -353,10 +353,9 @@ static void test_random_tile(void **state)
     (void)state;
     static uint32_t bits[RANDOM_ROWS * BLOCK];
     const RandomKey key = random_key(1, RANDOM_ATTENTION_DROPOUT, 2, 3, 4);
-    const PhiloxKeys keys = philox_keys(key);
     for (int64_t T = 60; T < 64; T++) {
         const uint64_t first = ((uint64_t)1 << 34) - 1000 - (uint64_t)T % 4;
-        random_tile(bits, &keys, first, T, 59, 33, false);
+        random_tile(bits, key, first, T, 59, 33, false);
         for (int64_t j = 0; j < 59; j++)
             for (int64_t i = 0; i < 33; i++)
                 assert_int_equal(bits[j * BLOCK + i], random_bits(key, first + (uint64_t)(i * T + j)));
@@ -418,7 +417,7 @@ static void check_cached(AttentionShape s, const char *isa, int threads)
         AttentionShape part = {s.B, n, s.NH, s.NKV, s.hd};
         for (int64_t b = 0; b < s.B; b++)
             memcpy(in + b * n * w, c.qkv + (b * s.T + first) * w, (size_t)(n * w) * sizeof(float));
-        ctx.workspace_bytes = attention_cached_workspace(part, P, &ctx.target);
+        ctx.workspace_bytes = attention_cached_workspace(part, &ctx.target);
         ctx.workspace = get(ctx.workspace_bytes, 1);
         ctx.device->attention_cached(&ctx, part, tensor(out, s.B * n, C), (Tensor){cache, DTYPE_F32, 3, {s.B, P, kv}},
                                      tensor(in, s.B * n, w), first);

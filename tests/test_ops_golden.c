@@ -5,7 +5,7 @@ static const Dropout none;
 
 static Tensor as_rows(Tensor t)
 {
-    return tensor_2d(t.data, t.dtype, tensor_rows(t), tensor_width(t));
+    return tensor_2d(t.data, t.dtype, tensor_count(t) / tensor_width(t), tensor_width(t));
 }
 
 static void check_layernorm(const GoldenCase *g)

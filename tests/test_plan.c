@@ -33,7 +33,7 @@ static void test_evaluation_needs_no_more(void **state)
     const Plan *p = &training.m.plan;
     size_t peak[2] = {0, 0};
     for (int64_t i = 0; i < p->log.count; i++) {
-        size_t live = plan_live_bytes(p, i), *of = &peak[p->log.op[i].phase == PHASE_EVALUATION];
+        size_t live = rig_live_bytes(p, i), *of = &peak[p->log.op[i].phase == PHASE_EVALUATION];
         *of = live > *of ? live : *of;
     }
     assert_true(peak[1] < peak[0]);

@@ -137,7 +137,7 @@ static void test_kept_activations(void **state)
         size_t element = i % 3 ? 2 : 4, kept = N * (element * (16 * L * C + 2 * C) + 4 * (4 * L + 3 + L * NH));
         size_t rest = 2 * 4 * N + tensor_bytes(r.m.logits) + tensor_bytes(r.m.workspace) + sizeof(StepState);
         size_t turn = kept + element * N * C + rest;
-        assert_int_equal(plan_live_bytes(p, op_find(p, OP_head_loss_backward)), turn);
+        assert_int_equal(rig_live_bytes(p, op_find(p, OP_head_loss_backward)), turn);
         assert_in_range(p->peak_live, turn, turn + element * N * 2 * C);
         assert_true(tensor_bytes(r.m.logits) <= (size_t)HEAD_ROWS * 50304 * 4);
         rig_free(&r);

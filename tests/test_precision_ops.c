@@ -150,7 +150,7 @@ static void linear_each(Machine *m)
     m->ctx.target.bf16_gemm = native;
 }
 
-/* Sizes beyond the blocks that are widened (gemm_blocks.h: 1024 rows of C, 4096 columns, 4096 along K): of y, dx and dw each
+/* Sizes beyond the blocks that are widened (gemm.h: 1024 rows of C, 4096 columns, 4096 along K): of y, dx and dw each
  * dimension alone, and two of them; with gradients of 16 bits and FP32. */
 static void test_linear_in_blocks(void **state)
 {

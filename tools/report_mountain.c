@@ -3,7 +3,7 @@
  * It stands on what lives as long as the run, one stratum a tensor (weights, gradients, moments), at its place in the persistent
  * arena. Upon that the tensors of the step arena are piled in the order of their births. What the forward keeps for the backward
  * dies in the opposite order, so it lies still, layer upon layer; what dies earlier lets those above it sink. The pile's height
- * during op i is plan_live_bytes, to the byte. */
+ * during op i is what lives of the plan then, to the byte. */
 #include "tools/report.h"
 
 #include "model/ledger.h"

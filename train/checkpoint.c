@@ -354,8 +354,3 @@ bool checkpoint_read_state(const char *dir, const json_t *trainer, TrainState *s
 {
     return state_from_json(trainer, state, e) || error_prefix(e, "%s/trainer.json", dir);
 }
-
-bool checkpoint_load_state(Model *m, const char *dir, const json_t *trainer, TrainState *state, Error *e)
-{
-    return checkpoint_read_state(dir, trainer, state, e) && checkpoint_read_moments(dir, m, e);
-}

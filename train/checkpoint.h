@@ -58,7 +58,8 @@ bool checkpoint_load_weights(Model *m, const char *dir, Error *e);
 /* The state in a trainer.json that has been read from the checkpoint `dir`. */
 bool checkpoint_read_state(const char *dir, const json_t *trainer, TrainState *state, Error *e);
 
-/* Moments and state of one of our checkpoints, whose trainer.json has been read. */
-bool checkpoint_load_state(Model *m, const char *dir, const json_t *trainer, TrainState *state, Error *e);
+/* The moments of one of our checkpoints into an allocated model in training. What is missing, left over or of another shape is an
+ * error that names file and tensor; then the moments hold part of the file. */
+bool checkpoint_load_moments(Model *m, const char *dir, Error *e);
 
 #endif

@@ -25,12 +25,6 @@ static bool absent_bias(const Model *m, const Weight *w, char name[NAME_SIZE])
     return true;
 }
 
-/* Elements first .. first+count-1 of the flattened tensor. */
-static Tensor elements(Tensor t, int64_t first, int64_t count)
-{
-    return tensor_1d((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, count);
-}
-
 /* Waits for the copies so far, so that their buffer may be used again; false when an op has failed. */
 static bool copies_end(Ctx *c, Error *e)
 {
@@ -67,7 +61,7 @@ static bool source_piece(void *user, size_t done, size_t left, const void **byte
         memset(s->buffer, 0, *n);
         return true;
     }
-    copy_out(s->ctx, s->buffer, elements(s->from, (int64_t)(done / size), (int64_t)(*n / size)));
+    copy_out(s->ctx, s->buffer, tensor_part(s->from, (int64_t)(done / size), (int64_t)(*n / size)));
     return copies_end(s->ctx, e);
 }
 
@@ -140,16 +134,6 @@ bool checkpoint_write_moments(const char *dir, Model *m, Error *e)
 
 /* ---- Reading a tensor ----------------------------------------------------------------------------------------------- */
 
-/* "[3, 4]" */
-static void shape_text(char *out, size_t size, int ndim, const int64_t *shape)
-{
-    size_t used = (size_t)snprintf(out, size, "[");
-    for (int i = 0; i < ndim && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, i ? ", %ld" : "%ld", shape[i]);
-    if (used < size)
-        snprintf(out + used, size - used, "]");
-}
-
 /* Has the file's tensor the shape of t, or with more_rows at least as many rows? */
 static bool shape_check(const SafeTensor *from, Tensor t, bool more_rows, Error *e)
 {
@@ -158,10 +142,9 @@ static bool shape_check(const SafeTensor *from, Tensor t, bool more_rows, Error 
         same = from->shape[i] == t.shape[i] || (i == 0 && more_rows && from->shape[i] > t.shape[i]);
     if (same)
         return true;
-    char has[200], needs[100];
-    shape_text(has, sizeof has, from->ndim, from->shape);
-    shape_text(needs, sizeof needs, t.ndim, t.shape);
-    return error_set(e, "%.200s: has shape %s; the model needs %s", from->name, has, needs);
+    ShapeText has, needs;
+    return error_set(e, "%.200s: has shape %s; the model needs %s", from->name, shape_text(has, from->ndim, from->shape),
+                     shape_text(needs, t.ndim, t.shape));
 }
 
 /* t = the first elements of the file's tensor, whose shape has been checked; of a weight's value (w), the master too. */
@@ -313,7 +296,7 @@ static bool moment_read(Model *m, const Weight *w, const char *suffix, Tensor t,
     return from ? stored_part_fill(m, w, t, from, buffer, e) : error_set(e, "%s: is missing", name);
 }
 
-bool checkpoint_read_moments(const char *dir, Model *m, Error *e)
+bool checkpoint_load_moments(Model *m, const char *dir, Error *e)
 {
     char path[PATH_SIZE];
     SafeTensors file;

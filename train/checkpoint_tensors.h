@@ -1,5 +1,6 @@
 /* The tensors of a checkpoint, between device memory and safetensors files. They pass through one host buffer of a few MiB,
- * whatever the size of the model. checkpoint_load_weights of train/checkpoint.h is in checkpoint_tensors.c as well.
+ * whatever the size of the model. checkpoint_load_weights and checkpoint_load_moments of
+ * train/checkpoint.h are in checkpoint_tensors.c as well.
  *
  * In a file the token embedding has vocab_size rows: those that only pad it are 0 always, in weights and moments. */
 #ifndef TALLY_TRAIN_CHECKPOINT_TENSORS_H
@@ -14,9 +15,5 @@ bool checkpoint_write_weights(const char *dir, Model *m, Error *e);
 /* Writes dir/optimizer.safetensors, F32: "NAME.m" and "NAME.v", of the weight's shape, for every weight of a model in training.
  */
 bool checkpoint_write_moments(const char *dir, Model *m, Error *e);
-
-/* Reads that file into the moments of an allocated model in training. What is missing, left over or of another shape is an
- * error that names file and tensor; then the moments hold part of the file. */
-bool checkpoint_read_moments(const char *dir, Model *m, Error *e);
 
 #endif

@@ -29,8 +29,7 @@ void gpu_watch_look(GpuWatch *w, const Model *m, double tokens)
     w->tokens = tokens;
     w->seconds = now;
     w->ledger = gpu_ledger(m, (double)m->ctx.device->memory_free(), w->reading.own_bytes, w->reading.other_bytes, w->libraries,
-                           w->warm ? w->context : NAN);
-    w->context = w->ledger.context;
+                           w->warm ? w->ledger.context : NAN);
     w->warm = true;
 }
 

@@ -9,7 +9,6 @@ typedef struct GpuWatch {
     Nvml *nvml;       /* NULL: not to be had, and everything but memory is NaN */
     bool warm;        /* the first look has been taken                         */
     double libraries; /* bytes that cuBLASLt took when it was loaded           */
-    double context;   /* bytes of runtime and context at the first look        */
 
     /* Of the latest look. */
     GpuReading reading;

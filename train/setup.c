@@ -346,8 +346,7 @@ static bool weights_open(Trainer *t, Error *e)
 {
     TrainOptions *o = &t->options;
     if (t->checkpoint[0])
-        return checkpoint_load_weights(&t->model, t->checkpoint, e) &&
-               checkpoint_load_state(&t->model, t->checkpoint, t->resumed, &t->state, e);
+        return checkpoint_load_weights(&t->model, t->checkpoint, e) && checkpoint_load_moments(&t->model, t->checkpoint, e);
     return o->init_from[0] ? checkpoint_load_weights(&t->model, o->init_from, e)
                            : model_initialize(&t->model, (uint64_t)o->seed, e);
 }

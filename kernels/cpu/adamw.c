@@ -4,7 +4,7 @@
  *   w  = w (1 - lr wd)  where decayed,  then  w -= lr (m / bias_1) / (sqrt(v / bias_2) + eps)
  *
  * When the gradient is not finite nothing at all is written: no moments, no decay. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/rows.h"
 
@@ -40,7 +40,7 @@ static void row_round(const Tensor *t, int64_t at, int64_t n, const float *row, 
     uint16_t *to = element_at(t, at);
     int64_t skip = at & 3; /* words of the first block that belong to elements before `at` */
     for (uint64_t block = (uint64_t)at >> 2; n > 0; block += VECTOR) {
-        int64_t count = 4 * VECTOR - skip < n ? 4 * VECTOR - skip : n;
+        int64_t count = min_of(4 * VECTOR - skip, n);
         dropout_words(word, key, block);
         if (t->dtype == DTYPE_BF16)
 #pragma omp simd
@@ -61,8 +61,8 @@ static void piece_update(const Update *u, int64_t at, int64_t n, float keep)
 {
     float room[4][ROW_PIECE];
     bool master = tensor_present(u->master);
-    float *w = master ? element_at(&u->master, at) : (float *)row_in(&u->w, at, n, room[0]);
-    float *m = (float *)row_in(&u->m, at, n, room[2]), *v = (float *)row_in(&u->v, at, n, room[3]);
+    float *w = master ? element_at(&u->master, at) : row_inout(&u->w, at, n, room[0]);
+    float *m = row_inout(&u->m, at, n, room[2]), *v = row_inout(&u->v, at, n, room[3]);
     floats_update(w, row_in(&u->g, at, n, room[1]), m, v, n, u, keep);
     if (master)
         row_done(&u->w, at, n, w);
@@ -78,7 +78,7 @@ static void piece_update(const Update *u, int64_t at, int64_t n, float keep)
 static void span_update(const Update *u, int64_t at, int64_t n, float keep)
 {
     for (; n > 0; at += ROW_PIECE, n -= ROW_PIECE)
-        piece_update(u, at, n < ROW_PIECE ? n : ROW_PIECE, keep);
+        piece_update(u, at, min_of(n, ROW_PIECE), keep);
 }
 
 void CPU(adamw)(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, const AdamW *adam)
@@ -111,7 +111,7 @@ void CPU(adamw)(Ctx *c, Tensor w, Tensor master, Tensor g, Tensor m, Tensor v, c
         cpu_share(n, omp_get_thread_num(), threads, &at, &last);
         for (int r = 0; at < last; r++) { /* alternately the gap before decay range r and the range; at the end the rest */
             int64_t begin = r < adam->n_decay ? adam->decay[r].begin : n, end = r < adam->n_decay ? adam->decay[r].end : n;
-            int64_t stop[2] = {begin < last ? begin : last, end < last ? end : last};
+            int64_t stop[2] = {min_of(begin, last), min_of(end, last)};
             for (int decayed = 0; decayed < 2; decayed++)
                 if (at < stop[decayed]) {
                     span_update(&u, at, stop[decayed] - at, decayed ? u.keep : 1.0f);

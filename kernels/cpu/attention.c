@@ -6,7 +6,7 @@
  * lse = m + log(sum) is all that the backward pass needs to make any probability again. Dropout multiplies the probabilities
  * and leaves the sum alone. FLOPs: 4 hd per (query, key) pair; keys after the query's own tile are never touched. */
 #include "kernels/cpu/attention_tile.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 
 typedef struct Forward {
     AttentionShape s;
@@ -14,7 +14,6 @@ typedef struct Forward {
     float *lse;
     float scale; /* 1 / sqrt(hd) */
     DropoutMask drop;
-    PhiloxKeys keys;
 } Forward;
 
 /* One thread's scratch. */
@@ -106,7 +105,7 @@ ALWAYS_INLINE void forward_block(const Forward *f, Scratch *w, int64_t item, int
         bool diagonal = key == first;
         product_scores(w->tile, w->kv.keys + at, w->queries, nk, nq, hd, diagonal);
         if (f->drop.active)
-            random_tile(w->bits, &f->keys, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+            random_tile(w->bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
         softmax_tile(f, w, nk, nq, diagonal);
         if (key > 0)
             rows_shrink(w->out, w->shrink, nq, hd);
@@ -132,8 +131,7 @@ void CPU(attention_forward)(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Te
 {
     if (!workspace_check(c, OP_attention_forward, attention_workspace(s, &c->target)))
         return;
-    DropoutMask mask = dropout_mask(c, drop);
-    Forward f = {s, qkv, att, lse.data, (float)(1.0 / sqrt((double)s.hd)), mask, philox_keys(mask.key)};
+    Forward f = {s, qkv, att, lse.data, (float)(1.0 / sqrt((double)s.hd)), dropout_mask(c, drop)};
     int threads = c->target.threads;
 #pragma omp parallel for schedule(static, 1) num_threads(cpu_threads(c, s.B *s.NH *s.T *s.T *s.hd))
     for (int id = 0; id < threads; id++) {

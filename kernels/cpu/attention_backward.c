@@ -13,7 +13,7 @@
  * in every run with the same number of threads. A thread goes from its last head to its first, the only one that it can have
  * joined midway, so that one slot is enough. */
 #include "kernels/cpu/attention_tile.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 
 typedef struct Backward {
     AttentionShape s;
@@ -21,7 +21,6 @@ typedef struct Backward {
     const float *lse;
     float scale; /* 1 / sqrt(hd) */
     DropoutMask drop;
-    PhiloxKeys keys;
 } Backward;
 
 /* One thread's scratch. */
@@ -156,7 +155,7 @@ ALWAYS_INLINE void backward_block(const Backward *f, Scratch *w, int64_t item, i
         product_scores(w->tile, w->kv.keys + at, w->queries_t, nk, nq, hd, diagonal);
         product_scores(w->grad_tile, w->kv.values + at, w->grads_t, nk, nq, hd, diagonal);
         if (f->drop.active)
-            random_tile(w->bits, &f->keys, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
+            random_tile(w->bits, f->drop.key, (uint64_t)((head * s.T + first) * s.T + key), s.T, nk, nq, diagonal);
         gradient_tile(f, w, nk, nq, diagonal);
         product_keys(w->dv + at, w->tile, w->grads, nk, nq, hd, diagonal);
         product_keys(w->dk + at, w->grad_tile, w->queries, nk, nq, hd, diagonal);
@@ -212,8 +211,7 @@ void CPU(attention_backward)(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt,
 {
     if (!workspace_check(c, OP_attention_backward, attention_backward_workspace(s, &c->target)))
         return;
-    DropoutMask mask = dropout_mask(c, drop);
-    Backward f = {s, dqkv, datt, att, qkv, lse.data, (float)(1.0 / sqrt((double)s.hd)), mask, philox_keys(mask.key)};
+    Backward f = {s, dqkv, datt, att, qkv, lse.data, (float)(1.0 / sqrt((double)s.hd)), dropout_mask(c, drop)};
     int64_t per = (s.T + BLOCK - 1) / BLOCK * (s.NH / s.NKV);
     int threads = c->target.threads, running = cpu_threads(c, s.B * s.NH * s.T * s.T * s.hd);
 #pragma omp parallel for schedule(static, 1) num_threads(running)

@@ -1,7 +1,7 @@
 /* Attention over a cache of keys and values, for sampling: T new positions, most often one, look at all positions up to their
  * own. Nothing is shared between the few queries, so no tiles: each (sequence, head, query) runs through its keys in chunks
  * with the online softmax of attention.c, and the time is that of reading the cache. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 #include <math.h>
 #include <omp.h>
@@ -17,7 +17,7 @@ static void query_attend(float *out, const float *q, const Tensor *cache, int64_
     float scale = (float)(1.0 / sqrt((double)hd)), max = -INFINITY, sum = 0.0f;
     memset(out, 0, (size_t)hd * sizeof(float));
     for (int64_t first = 0; first < n; first += CHUNK) {
-        int64_t count = n - first < CHUNK ? n - first : CHUNK;
+        int64_t count = min_of(n - first, CHUNK);
         float p[CHUNK], top = max;
         for (int64_t j = 0; j < count; j++) {
             const float *key = row_in(cache, k + (first + j) * width, hd, row);
@@ -53,7 +53,7 @@ void CPU(attention_cached)(Ctx *c, AttentionShape s, Tensor att, Tensor cache, T
 {
     int64_t P = cache.shape[1], kv = s.NKV * s.hd, width = (s.NH + 2 * s.NKV) * s.hd, queries = s.B * s.NH * s.T;
     int64_t stride = partial_width(s.hd);
-    if (!workspace_check(c, OP_attention_cached, attention_cached_workspace(s, P, &c->target)))
+    if (!workspace_check(c, OP_attention_cached, attention_cached_workspace(s, &c->target)))
         return;
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t t = 0; t < s.T; t++)

@@ -14,7 +14,6 @@
 #define TALLY_KERNELS_CPU_ATTENTION_TILE_H
 
 #include "kernels/cpu/dropout.h"
-#include "kernels/cpu/philox_lanes.h"
 #include "kernels/cpu/rows.h"
 #include <math.h>
 #include <string.h>
@@ -42,11 +41,6 @@ typedef float VecAnywhere __attribute__((vector_size(VECTOR * 4), aligned(4), ma
 ALWAYS_INLINE int64_t round_up(int64_t n, int64_t multiple)
 {
     return (n + multiple - 1) / multiple * multiple;
-}
-
-ALWAYS_INLINE int64_t min_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* Row stride of a tile that holds head vectors: whole registers and whole cache lines in every build. */
@@ -411,23 +405,20 @@ ALWAYS_INLINE void product_keys(float *out, const float *tile, const float *b, i
 /* bits[j][i] = the random bits of element first + i*T + j, `first` being the index of the tile's corner. Four neighbouring
  * keys share one Philox block, so each lane makes the blocks of its own query, from the one its first key lies in; where T is
  * not a multiple of 4 the keys then begin in the middle of a block, and the rows move up by that much. */
-ALWAYS_INLINE void random_tile(uint32_t *bits, const PhiloxKeys *keys, uint64_t first, int64_t T, int64_t nk, int64_t nq,
-                               bool diagonal)
+ALWAYS_INLINE void random_tile(uint32_t *bits, RandomKey key, uint64_t first, int64_t T, int64_t nk, int64_t nq, bool diagonal)
 {
     for (int64_t i = 0; i < nq; i += VECTOR) {
-        VecWide even, odd; /* block numbers of queries i, i+2, ... and i+1, i+3, ... */
+        VecWide word[2][4], even, odd; /* block numbers of queries i, i+2, ... and i+1, i+3, ... */
         for (int l = 0; l < WIDE; l++) {
             even[l] = (first + (uint64_t)((i + 2 * l) * T)) >> 2;
             odd[l] = (first + (uint64_t)((i + 2 * l + 1) * T)) >> 2;
         }
         int64_t visible = keys_visible(i, nk, diagonal);
         for (int64_t j = 0; j < visible + 3; j += 4, even += 1, odd += 1) {
-            VecWide a[4], b[4];
-            philox_lanes(a, even, even >> 32, keys);
-            philox_lanes(b, odd, odd >> 32, keys);
-            for (int64_t word = 0; word < 4; word++) {
-                VecWide both = (a[word] & 0xFFFFFFFF) | (b[word] << 32);
-                memcpy(bits + (j + word) * BLOCK + i, &both, sizeof both);
+            philox_lanes(word, (VecWide[2]){even, odd}, key);
+            for (int64_t w = 0; w < 4; w++) {
+                VecWide both = (word[0][w] & 0xFFFFFFFF) | (word[1][w] << 32);
+                memcpy(bits + (j + w) * BLOCK + i, &both, sizeof both);
             }
         }
         for (int64_t j = 0; T % 4 != 0 && j < visible; j++)

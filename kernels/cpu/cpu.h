@@ -5,6 +5,7 @@
 #define TALLY_KERNELS_CPU_H
 
 #include "kernels/device.h"
+#include "kernels/matrix.h"
 
 #ifndef CPU_ISA
 #define CPU_ISA plain
@@ -22,6 +23,11 @@ enum { VECTOR = 8 };
 enum { VECTOR = 4 };
 #endif
 
+static inline int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* The rows (or blocks) first..last-1 of n that thread `id` of `threads` works on: contiguous, sizes differing by at most 1. */
 static inline void cpu_share(int64_t n, int id, int threads, int64_t *first, int64_t *last)
 {
@@ -29,24 +35,6 @@ static inline void cpu_share(int64_t n, int id, int threads, int64_t *first, int
     *first = id * each + (id < rest ? id : rest);
     *last = *first + each + (id < rest);
 }
-
-/* C [M, N] = A B + bias, or C += A B, with FP32 sums. A is [M, K] with row stride lda (or [K, M] when transposed), likewise
- * B [K, N]. bias [N], of B's type, or NULL. Each matrix has a type of its own. */
-typedef struct Gemm {
-    int64_t M, N, K;
-    int64_t lda, ldb, ldc;
-    bool transpose_a, transpose_b;
-    bool bias, accumulate;
-    DType type_a, type_b, type_c;
-} Gemm;
-
-/* Bytes of workspace that the product of any types takes. */
-size_t gemm_scratch(const Gemm *g, const Target *t);
-
-/* By oneDNN, of types that the target multiplies as they are; see gemm.c, and gemm_widened.c for all others. scratch: that many
- * bytes, in the workspace. Failures of the library are recorded in c->error. */
-bool gemm_is_native(const Gemm *g, const Target *t);
-void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch);
 
 /* Does this processor multiply BF16 matrices as such (AVX512_BF16 or AMX, through oneDNN)? For Target.bf16_gemm. */
 bool gemm_native_bf16(void);
@@ -80,6 +68,40 @@ static inline float exp_approx(float x)
     p = x > 88.72f ? __builtin_inff() : p;
     return x != x ? x : p;
 }
+
+/* ---- The ops ------------------------------------------------------------------------------------------------------- */
+
+/* Every row of the op table has one function a build, with the row's own signature: embedding_forward_v4, ... */
+#define X(op) extern op##_function CPU(op);
+TALLY_OPS(X)
+#undef X
+
+/* C = A B + bias, or C += A B: matrices of any types, a bias [columns of C] of B's type or absent. In gemm_widened.c; takes
+ * gemm_scratch() bytes of the workspace (gemm.h). */
+void CPU(gemm)(Ctx *c, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);
+
+/* Compiled once, in cpu_device.c. */
+void *cpu_memory_take(size_t bytes, const char *what, Error *e);
+void cpu_memory_give(void *p, size_t bytes);
+void cpu_synchronize(Ctx *c);
+void *cpu_host_take(size_t bytes, const char *what, Error *e);
+void cpu_host_give(void *p);
+
+/* Threads for an op over n elements: waking the others takes some microseconds, in which one does about this much. */
+enum { ELEMENTS_WORTH_THREADS = 16384 };
+static inline int cpu_threads(const Ctx *c, int64_t n)
+{
+    return n < ELEMENTS_WORTH_THREADS ? 1 : c->target.threads;
+}
+
+/* Partial sums: one row of floats per thread, each on cache lines of its own. Floats of such a row of `width` sums. */
+static inline int64_t partial_width(int64_t width)
+{
+    return (width + 15) / 16 * 16;
+}
+
+/* Rows of scratch that each thread has in norm.c: of the backward dw, db, g, dskip, dy, x, dx, dbranch. */
+enum { NORM_ROWS = 8 };
 
 /* The op table of one build; the selection is in cpu_device.c. */
 extern const Device cpu_table_plain, cpu_table_v3, cpu_table_v4;

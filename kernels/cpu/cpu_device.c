@@ -1,5 +1,5 @@
 /* The CPU as a device: which build of the op table this processor can run, how many threads there are, and its memory. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Backward adds each row of dx to the row of its token, and several rows may have the same token: they are summed in FP32, in
  * order, and rounded once. To need neither locks nor atomics, a thread owns a slice of the channels: the same bits for any number
  * of threads. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/rows.h"
 
@@ -32,7 +32,7 @@ void CPU(embedding_forward)(Ctx *c, Tensor x, Tensor tokens, Tensor wte, Tensor 
     for (int64_t n = 0; n < N; n++) {
         for (int64_t i = 0; i < C; i += ROW_PIECE) {
             float buffer[3][ROW_PIECE];
-            int64_t count = C - i < ROW_PIECE ? C - i : ROW_PIECE, at = n * C + i;
+            int64_t count = min_of(C - i, ROW_PIECE), at = n * C + i;
             const float *token = row_in(&wte, id[n] * C + i, count, buffer[0]);
             const float *position = row_in(&wpe, (first + n % T) * C + i, count, buffer[1]);
             float *row = row_out(&x, at, buffer[2]);
@@ -62,9 +62,7 @@ static void rows_add(const Tensor *sum, int64_t at, const Tensor *dx, int64_t n,
 {
     float total[ROW_PIECE], wide[ROW_PIECE], dropped[ROW_PIECE];
     int64_t N = dx->shape[0], C = dx->shape[1];
-    float *to = row_out(sum, at, total);
-    if (to == total)
-        row_in(sum, at, count, total);
+    float *to = row_inout(sum, at, count, total);
     while (n >= 0) {
         const float *d = row_in(dx, n * C + i, count, wide);
         if (mask->active) {
@@ -96,9 +94,9 @@ void CPU(embedding_backward)(Ctx *c, Tensor dwte, Tensor dwpe, Tensor dx, Tensor
     {
         int64_t first, last;
         cpu_share((C + UNIT - 1) / UNIT, omp_get_thread_num(), threads, &first, &last);
-        last = last * UNIT < C ? last * UNIT : C;
+        last = min_of(last * UNIT, C);
         for (int64_t i = first * UNIT; i < last; i += ROW_PIECE) {
-            int64_t count = last - i < ROW_PIECE ? last - i : ROW_PIECE;
+            int64_t count = min_of(last - i, ROW_PIECE);
             for (int64_t n = 0; n < N && Vp; n++)
                 if (first_row[id[n]] == n)
                     rows_add(&dwte, id[n] * C + i, &dx, n, next, 0, i, count, &mask);

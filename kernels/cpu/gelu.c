@@ -3,7 +3,7 @@
  *
  * y = x / (1 + exp(-2u)) needs no care at either end: exp goes to infinity and y to -0, or to 0 and y to x. For the
  * derivative x is first brought into [-10, 10], where it has long been 0 or 1 and nothing overflows to inf * 0. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #define MINUS_2_SQRT_2_OVER_PI (-1.5957691216f)
@@ -28,7 +28,7 @@ void CPU(gelu_forward)(Ctx *c, Tensor y, Tensor x)
 #pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
         float buffer[2][ROW_PIECE];
-        int64_t at = p * ROW_PIECE, count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        int64_t at = p * ROW_PIECE, count = min_of(n - at, ROW_PIECE);
         const float *from = row_in(&x, at, count, buffer[0]);
         float *to = row_out(&y, at, buffer[1]);
 #pragma omp simd
@@ -44,7 +44,7 @@ void CPU(gelu_backward)(Ctx *c, Tensor dx, Tensor dy, Tensor x)
 #pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
         float buffer[3][ROW_PIECE];
-        int64_t at = p * ROW_PIECE, count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        int64_t at = p * ROW_PIECE, count = min_of(n - at, ROW_PIECE);
         const float *in = row_in(&x, at, count, buffer[0]), *dout = row_in(&dy, at, count, buffer[1]);
         float *to = row_out(&dx, at, buffer[2]);
 #pragma omp simd

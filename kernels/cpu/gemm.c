@@ -4,7 +4,7 @@
  * A oneDNN primitive is code generated for one shape, one layout and one number of threads. Making it takes about 0.3 ms
  * and running a small one 0.1 ms, so primitives are kept in a table by their Gemm. Scratch is ours ("user" mode): the plan
  * has sized it by gemm_scratch, and gemm_run refuses less. Both are for one thread of control at a time, as is all of a Ctx. */
-#include "kernels/cpu/gemm_blocks.h"
+#include "kernels/cpu/gemm.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -27,27 +27,15 @@ static int table_count;
 static dnnl_engine_t engine;
 static dnnl_stream_t stream;
 
-static bool gemm_equal(const Gemm *a, const Gemm *b)
-{
-    return a->M == b->M && a->N == b->N && a->K == b->K && a->lda == b->lda && a->ldb == b->ldb && a->ldc == b->ldc &&
-           a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b && a->bias == b->bias &&
-           a->accumulate == b->accumulate && a->type_a == b->type_a && a->type_b == b->type_b && a->type_c == b->type_c;
-}
-
+/* A Gemm has no padding: as bytes it is hashed and compared. */
 static uint64_t gemm_hash(const Gemm *g, int threads)
 {
-    const int64_t part[] = {g->M,
-                            g->N,
-                            g->K,
-                            g->lda,
-                            g->ldb,
-                            g->ldc,
-                            threads,
-                            g->transpose_a + 2 * g->transpose_b + 4 * g->bias + 8 * g->accumulate,
-                            g->type_a + 16 * g->type_b + 256 * g->type_c};
-    uint64_t h = 0;
-    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
-        h = (h ^ (h >> 32) ^ (uint64_t)part[i]) * 0x9E3779B97F4A7C15u;
+    uint64_t part[8], h = (uint64_t)threads;
+    _Static_assert(sizeof part == sizeof *g && sizeof *g == 6 * sizeof(int64_t) + 4 * sizeof(bool) + 3 * sizeof(DType),
+                   "padding");
+    memcpy(part, g, sizeof part);
+    for (int i = 0; i < 8; i++)
+        h = (h ^ (h >> 32) ^ part[i]) * 0x9E3779B97F4A7C15u;
     return h ^ (h >> 32);
 }
 
@@ -140,7 +128,7 @@ static Product *product_find(const Gemm *g, int threads, dnnl_status_t *status)
         table_count = 0;
     }
     uint64_t slot = gemm_hash(g, threads) % TABLE_SIZE;
-    while (table[slot].used && !(table[slot].threads == threads && gemm_equal(&table[slot].shape, g)))
+    while (table[slot].used && !(table[slot].threads == threads && memcmp(&table[slot].shape, g, sizeof *g) == 0))
         slot = (slot + 1) % TABLE_SIZE;
     Product *p = &table[slot];
     *status = dnnl_success;
@@ -189,14 +177,6 @@ static int64_t piece_width(const Gemm *g, int64_t left)
     return left - width < least_rest ? left : width;
 }
 
-/* The product of `width` columns of C. */
-static Gemm gemm_piece(const Gemm *g, int64_t width)
-{
-    Gemm piece = *g;
-    piece.N = width;
-    return piece;
-}
-
 /* One primitive, its shape as it is. */
 static void product_do(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias, void *scratch)
 {
@@ -220,8 +200,8 @@ void gemm_run(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, cons
     int threads_before = omp_get_max_threads();
     omp_set_num_threads(c->target.threads);
     for (int64_t at = 0, width; at < g->N; at += width) {
-        width = piece_width(g, g->N - at);
-        Gemm piece = gemm_piece(g, width);
+        Gemm piece = *g;
+        piece.N = width = piece_width(g, g->N - at);
         product_do(c, &piece, (void *)gemm_element(C, g->type_c, at), A, gemm_element(B, g->type_b, at),
                    g->bias ? gemm_element(bias, g->type_b, at) : NULL, scratch); /* a transposed B is not cut: at = 0 */
     }
@@ -232,8 +212,8 @@ static size_t native_scratch(const Gemm *g, const Target *t)
 {
     size_t most = 0;
     for (int64_t at = 0, width; at < g->N; at += width) {
-        width = piece_width(g, g->N - at);
-        Gemm piece = gemm_piece(g, width);
+        Gemm piece = *g;
+        piece.N = width = piece_width(g, g->N - at);
         dnnl_status_t status;
         Product *p = product_find(&piece, t->threads, &status);
         if (p && p->scratch > most)

@@ -1,7 +1,6 @@
-/* Any matrix product: as it is where the processor multiplies its types (gemm.c), else in FP32, block by block (gemm_blocks.h).
+/* Any matrix product: as it is where the processor multiplies its types (gemm.c), else in FP32, block by block (gemm.h).
  * Widening is exact and sums are FP32, so the result is rounded once, to C's type. The blocks' rows are shared by the threads. */
-#include "kernels/cpu/gemm_blocks.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/rows.h"
 
 /* The FP32 numbers of a block whose rows are `ld` apart: where they lie when they are FP32, else their copy in `room`, dense. */
@@ -33,16 +32,11 @@ static float *factor_in(Ctx *c, float *room, const void *matrix, DType type, int
     return block_in(c, room, block, type, ld, transposed ? width : rows, transposed ? rows : width);
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* C's block at (m, n), summed over all of K. B's block is still in scratch from the one above when one reaches over all of K. */
 static void block_run(Ctx *c, const Gemm *g, const GemmBlocks *s, void *C, const void *A, const void *B, const void *bias,
                       int64_t m, int64_t n)
 {
-    int64_t M = smaller(s->M, g->M - m), N = smaller(s->N, g->N - n);
+    int64_t M = min_of(s->M, g->M - m), N = min_of(s->N, g->N - n);
     float *a = c->workspace, *b = a + s->b, *sum = a + s->c, *wide_bias = a + s->bias;
     void *corner = (void *)gemm_element(C, g->type_c, m * g->ldc + n);
     if (g->accumulate)
@@ -52,7 +46,7 @@ static void block_run(Ctx *c, const Gemm *g, const GemmBlocks *s, void *C, const
     if (g->type_c == DTYPE_F32)
         sum = corner;
     for (int64_t k = 0; k < g->K; k += s->K) {
-        Gemm piece = gemm_block(g, M, N, smaller(s->K, g->K - k), k > 0);
+        Gemm piece = gemm_block(g, M, N, min_of(s->K, g->K - k), k > 0);
         bool there = m > 0 && s->K == g->K && g->type_b != DTYPE_F32;
         const float *left = factor_in(c, a, A, g->type_a, g->lda, g->transpose_a, m, k, M, piece.K);
         const float *right = there ? b : factor_in(c, b, B, g->type_b, g->ldb, g->transpose_b, k, n, piece.K, N);
@@ -61,18 +55,19 @@ static void block_run(Ctx *c, const Gemm *g, const GemmBlocks *s, void *C, const
     block_out(c, sum, corner, g->type_c, g->ldc, M, N);
 }
 
-void CPU(gemm)(Ctx *c, const Gemm *g, void *C, const void *A, const void *B, const void *bias)
+void CPU(gemm)(Ctx *c, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate)
 {
-    GemmBlocks s = gemm_blocks(g);
-    if (gemm_is_empty(g))
+    Gemm g = gemm_of(C, A, B, tensor_present(bias), accumulate);
+    GemmBlocks s = gemm_blocks(&g);
+    if (gemm_is_empty(&g))
         return;
-    if (gemm_is_native(g, &c->target))
-        gemm_run(c, g, C, A, B, bias, c->workspace);
+    if (gemm_is_native(&g, &c->target))
+        gemm_run(c, &g, C.data, A.data, B.data, bias.data, c->workspace);
     else if (c->workspace_bytes < s.floats * sizeof(float))
         error_set(c->error, "matrix product %lld x %lld x %lld: needs %zu bytes of workspace to widen in, the plan gave %zu",
-                  (long long)g->M, (long long)g->N, (long long)g->K, s.floats * sizeof(float), c->workspace_bytes);
+                  (long long)g.M, (long long)g.N, (long long)g.K, s.floats * sizeof(float), c->workspace_bytes);
     else
-        for (int64_t n = 0; n < g->N; n += s.N)
-            for (int64_t m = 0; m < g->M; m += s.M)
-                block_run(c, g, &s, C, A, B, bias, m, n);
+        for (int64_t n = 0; n < g.N; n += s.N)
+            for (int64_t m = 0; m < g.M; m += s.M)
+                block_run(c, &g, &s, C.data, A.data, B.data, bias.data, m, n);
 }

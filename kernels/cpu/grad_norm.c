@@ -3,7 +3,7 @@
  * Squares are summed in double: no float's square overflows or vanishes there, so the sum is finite exactly when every
  * element is. The partial sums belong to fixed pieces of the range and are added in their order, hence the same result
  * for any number of threads. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static double squares_sum(const float *g, int64_t n)
     enum { BLOCK = 256, AHEAD = 1024, LINE = 16 }; /* floats */
     double sum = 0;
     for (int64_t at = 0; at < n; at += BLOCK) {
-        int64_t end = at + BLOCK < n ? at + BLOCK : n;
+        int64_t end = min_of(at + BLOCK, n);
         double part = 0;
         for (int64_t i = at; i < end; i += LINE)
             __builtin_prefetch(g + i + AHEAD);
@@ -33,7 +33,7 @@ static double squares_sum_any(const Tensor *g, int64_t first, int64_t n)
     double sum = 0;
     for (int64_t at = 0; at < n; at += ROW_PIECE) {
         float wide[ROW_PIECE];
-        int64_t count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        int64_t count = min_of(n - at, ROW_PIECE);
         sum += squares_sum(row_in(g, first + at, count, wide), count);
     }
     return sum;
@@ -44,12 +44,12 @@ void CPU(grad_norm)(Ctx *c, Tensor grads, float clip, const AdamW *adam)
     int64_t n = tensor_count(grads), pieces = (n + GRAD_NORM_PIECE - 1) / GRAD_NORM_PIECE;
     double *partial = c->workspace, sum = 0;
     StepState *s = c->state;
-    if (!workspace_check(c, OP_grad_norm, grad_norm_workspace(n, &c->target)))
+    if (!workspace_check(c, OP_grad_norm, grad_norm_workspace(n)))
         return;
 #pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
         int64_t first = p * GRAD_NORM_PIECE, rest = n - first;
-        partial[p] = squares_sum_any(&grads, first, rest < GRAD_NORM_PIECE ? rest : GRAD_NORM_PIECE);
+        partial[p] = squares_sum_any(&grads, first, min_of(rest, GRAD_NORM_PIECE));
     }
     for (int64_t p = 0; p < pieces; p++)
         sum += partial[p];

@@ -5,7 +5,7 @@
  *
  * with scale = loss scale / counted targets of the optimizer step. The gradient is written over the logits, and from it
  * come dx = dz wte and dwte += dz' x. A row whose target is -1 has loss 0 and gradient 0. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ static void row_narrow(float *z, int64_t n, DType type)
 {
     float piece[ROW_PIECE];
     for (int64_t at = 0; at < n && type != DTYPE_F32; at += ROW_PIECE) {
-        int64_t count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        int64_t count = min_of(n - at, ROW_PIECE);
         memcpy(piece, z + at, (size_t)count * sizeof(float));
         narrow((uint16_t *)(void *)z + at, piece, type, count);
     }
@@ -80,15 +80,9 @@ static void losses_add(Ctx *c, Tensor losses)
     c->state->loss_sum += sum;
 }
 
-static void logits_run(Ctx *c, Tensor logits, Tensor x, Tensor wte)
-{
-    Gemm g = gemm_head_logits(x.shape[0], x.shape[1], wte.shape[0], (GemmTypes){x.dtype, wte.dtype, DTYPE_F32});
-    CPU(gemm)(c, &g, logits.data, x.data, wte.data, NULL);
-}
-
 void CPU(head_logits)(Ctx *c, Tensor logits, Tensor x, Tensor wte)
 {
-    logits_run(c, logits, x, wte);
+    CPU(gemm)(c, matrix_of(logits, false), matrix_of(x, false), matrix_of(wte, true), TENSOR_NONE, false);
 }
 
 void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits, int64_t V)
@@ -99,8 +93,8 @@ void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor 
     if (!targets_check(c, OP_head_loss_forward, targets, V))
         return;
     for (int64_t first = 0; first < N && !c->error->set; first += R) {
-        int64_t rows = N - first < R ? N - first : R;
-        logits_run(c, logits, tensor_slice_rows(x, first, rows), wte);
+        int64_t rows = min_of(N - first, R);
+        CPU(head_logits)(c, tensor_slice_rows(logits, 0, rows), tensor_slice_rows(x, first, rows), wte);
 #pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
             float sum;
@@ -113,25 +107,24 @@ void CPU(head_loss_forward)(Ctx *c, Tensor losses, Tensor x, Tensor wte, Tensor 
 void CPU(head_loss_backward)(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets, Tensor logits,
                              int64_t V)
 {
-    int64_t N = x.shape[0], C = x.shape[1], R = logits.shape[0], Vp = wte.shape[0];
+    int64_t N = x.shape[0], R = logits.shape[0], Vp = wte.shape[0];
     float *loss = losses.data, *z = logits.data, scale = c->state->inverse_count * c->state->scaler.scale;
     const int32_t *target = targets.data;
-    GemmTypes types = {x.dtype, wte.dtype, dwte.dtype};
     if (!targets_check(c, OP_head_loss_backward, targets, V))
         return;
     for (int64_t first = 0; first < N && !c->error->set; first += R) {
-        int64_t rows = N - first < R ? N - first : R;
+        int64_t rows = min_of(N - first, R);
         Tensor x_rows = tensor_slice_rows(x, first, rows), dx_rows = tensor_slice_rows(dx, first, rows);
-        logits_run(c, logits, x_rows, wte);
+        Tensor logits_rows = tensor_slice_rows(logits, 0, rows);
+        CPU(head_logits)(c, logits_rows, x_rows, wte);
 #pragma omp parallel for num_threads(cpu_threads(c, rows *V)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
-            loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale, types.act);
-        Gemm g = gemm_head_dx(rows, C, Vp, types);
-        CPU(gemm)(c, &g, dx_rows.data, z, wte.data, NULL);
-        if (tensor_present(dwte)) {
-            g = gemm_head_dwte(rows, C, Vp, types);
-            CPU(gemm)(c, &g, dwte.data, z, x_rows.data, NULL);
-        }
+            loss[first + n] = row_loss_backward(z + n * Vp, V, Vp, target[first + n], scale, x.dtype);
+        CPU(gemm)
+        (c, matrix_of(dx_rows, false), matrix_of_dlogits(logits_rows, x.dtype, false), matrix_of(wte, false), TENSOR_NONE, false);
+        if (tensor_present(dwte))
+            CPU(gemm)
+        (c, matrix_of(dwte, false), matrix_of_dlogits(logits_rows, x.dtype, true), matrix_of(x_rows, false), TENSOR_NONE, true);
     }
     losses_add(c, losses);
 }

@@ -1,7 +1,7 @@
 /* The linear layer y = x w + b and its gradients: three matrix products and a column sum.
  *
  *   y [N, O] = x [N, I] w [I, O] + b        dx = dy w'        dw += x' dy        db += sum over rows of dy */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <omp.h>
@@ -34,7 +34,7 @@ static void rows_add_any(float *sums, const Tensor *x, int64_t first, int64_t la
         return;
     }
     for (int64_t r = first; r < last; r += 4) {
-        int64_t rows = last - r < 4 ? last - r : 4;
+        int64_t rows = min_of(last - r, 4);
         rows_add(sums, row_in(x, r * width, rows * width, wide), 0, rows, width);
     }
 }
@@ -54,33 +54,21 @@ static void column_sums(Ctx *c, Tensor db, Tensor x)
         memset(mine, 0, (size_t)width * sizeof(float));
         rows_add_any(mine, &x, first, last, width, mine + stride);
     }
-    float *to = row_out(&db, 0, total);
-    if (to == total)
-        row_in(&db, 0, width, total);
-    for (int id = 0; id < threads; id++)
-        rows_add(to, partial + id * 5 * stride, 0, 1, width);
-    row_done(&db, 0, width, to);
+    partials_add(&db, partial, 5 * stride, threads, total);
 }
 
 void CPU(linear_forward)(Ctx *c, Tensor y, Tensor x, Tensor w, Tensor b)
 {
-    Gemm g = gemm_linear_y(x.shape[0], w.shape[0], w.shape[1], tensor_present(b), (GemmTypes){x.dtype, w.dtype, DTYPE_F32});
-    CPU(gemm)(c, &g, y.data, x.data, w.data, b.data);
+    CPU(gemm)(c, matrix_of(y, false), matrix_of(x, false), matrix_of(w, false), b, false);
 }
 
 void CPU(linear_backward)(Ctx *c, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w)
 {
-    int64_t N = x.shape[0], I = w.shape[0], O = w.shape[1];
-    GemmTypes types = {x.dtype, w.dtype, dw.dtype};
-    if (tensor_present(dx)) {
-        Gemm g = gemm_linear_dx(N, I, O, types);
-        CPU(gemm)(c, &g, dx.data, dy.data, w.data, NULL);
-    }
-    if (tensor_present(dw)) {
-        Gemm g = gemm_linear_dw(N, I, O, types);
-        CPU(gemm)(c, &g, dw.data, x.data, dy.data, NULL);
-    }
-    if (tensor_present(db) && workspace_check(c, OP_linear_backward, linear_bias_workspace(N, O, &c->target)))
+    if (tensor_present(dx))
+        CPU(gemm)(c, matrix_of(dx, false), matrix_of(dy, false), matrix_of(w, true), TENSOR_NONE, false);
+    if (tensor_present(dw))
+        CPU(gemm)(c, matrix_of(dw, false), matrix_of(x, true), matrix_of(dy, false), TENSOR_NONE, true);
+    if (tensor_present(db) && workspace_check(c, OP_linear_backward, linear_bias_workspace(x.shape[0], w.shape[1], &c->target)))
         column_sums(c, db, dy);
 }
 

@@ -7,7 +7,7 @@
  * = dy w:
  *
  *   dx = rstd (g - mean(g) - xhat mean(g xhat)) + dskip,   dw += sum over rows of dy xhat,   db += sum over rows of dy */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/rows.h"
 
@@ -140,21 +140,6 @@ static void row_norm_backward(float *dx, float *restrict sums, int64_t stride, c
     }
 }
 
-/* sums [C] of a gradient's type += the threads' partial row number `row`, in the threads' order. */
-static void partials_add(Tensor sums, const NormScratch *s, int row, int threads, int64_t C)
-{
-    float *total = s->rows + 4 * s->stride; /* a row of thread 0 that is free again */
-    if (!tensor_present(sums))
-        return;
-    float *to = row_out(&sums, 0, total);
-    if (to == total)
-        row_in(&sums, 0, C, total);
-    for (int id = 0; id < threads; id++)
-        for (int64_t i = 0; i < C; i++)
-            to[i] += s->rows[(id * NORM_ROWS + row) * s->stride + i];
-    row_done(&sums, 0, C, to);
-}
-
 void CPU(residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, Tensor db, Tensor dskip, Tensor dy, Tensor x,
                                  Tensor stats, Tensor w, Dropout drop)
 {
@@ -188,6 +173,8 @@ void CPU(residual_norm_backward)(Ctx *c, Tensor dx, Tensor dbranch, Tensor dw, T
             row_done(&dbranch, at, C, branch);
         }
     }
-    partials_add(dw, &s, 0, threads, C);
-    partials_add(db, &s, 1, threads, C);
+    Tensor sums[2] = {dw, db};
+    for (int i = 0; i < 2; i++) /* with row 4 of thread 0, which is free again */
+        if (tensor_present(sums[i]))
+            partials_add(&sums[i], s.rows + i * s.stride, NORM_ROWS * s.stride, threads, s.rows + 4 * s.stride);
 }

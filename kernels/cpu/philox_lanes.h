@@ -1,6 +1,8 @@
-/* Philox for many counters at once. A round needs all 64 bits of two products of 32-bit words, so every counter word lives in
- * the low half of a 64-bit lane, and what the high half holds does not matter: the multiplication does not read it. The words
- * are those of base/philox.h. */
+/* random_block (base/philox.h) for VECTOR counters at once.
+ *
+ * A round needs all 64 bits of two products of 32-bit words, so every counter word lives in the low half of a 64-bit lane, and
+ * what the high half holds does not matter: the multiplication does not read it. Two vectors of counters, so that one multiplies
+ * while the other waits for its product. */
 #ifndef TALLY_KERNELS_CPU_PHILOX_LANES_H
 #define TALLY_KERNELS_CPU_PHILOX_LANES_H
 
@@ -26,37 +28,31 @@ static inline __attribute__((always_inline)) VecWide wide_product(VecWide a, Vec
 #endif
 }
 
-/* A key, ready for the ten rounds. */
-typedef struct PhiloxKeys {
-    VecWide round[10][2], high[2];
-} PhiloxKeys;
-
-static inline PhiloxKeys philox_keys(RandomKey key)
+/* The four random words of counter[h], in the low halves of word[h][0..3]. */
+static inline __attribute__((always_inline)) void philox_lanes(VecWide word[2][4], const VecWide counter[2], RandomKey key)
 {
-    PhiloxKeys k;
-    for (uint32_t r = 0; r < 10; r++) {
-        k.round[r][0] = (VecWide){0} + (key.key[0] + r * 0x9E3779B9u);
-        k.round[r][1] = (VecWide){0} + (key.key[1] + r * 0xBB67AE85u);
+    VecWide zero = {0}, c0[2], c1[2], c2[2], c3[2];
+    VecWide k0 = zero + key.key[0], k1 = zero + key.key[1], m0 = zero + 0xD2511F53u, m1 = zero + 0xCD9E8D57u;
+    for (int h = 0; h < 2; h++) {
+        c0[h] = counter[h];
+        c1[h] = counter[h] >> 32;
+        c2[h] = zero + key.high[0];
+        c3[h] = zero + key.high[1];
     }
-    k.high[0] = (VecWide){0} + key.high[0];
-    k.high[1] = (VecWide){0} + key.high[1];
-    return k;
-}
-
-/* The four random words of each of WIDE counters (low, high), in the low halves of word[0..3]. */
-static inline __attribute__((always_inline)) void philox_lanes(VecWide word[4], VecWide low, VecWide high, const PhiloxKeys *k)
-{
-    VecWide c0 = low, c1 = high, c2 = k->high[0], c3 = k->high[1], m0 = (VecWide){0} + 0xD2511F53u,
-            m1 = (VecWide){0} + 0xCD9E8D57u;
 #pragma GCC unroll 10
-    for (int r = 0; r < 10; r++) {
-        VecWide p0 = wide_product(c0, m0), p1 = wide_product(c2, m1);
-        c0 = (p1 >> 32) ^ c1 ^ k->round[r][0];
-        c2 = (p0 >> 32) ^ c3 ^ k->round[r][1];
-        c1 = p1;
-        c3 = p0;
+    for (int round = 0; round < 10; round++) {
+        for (int h = 0; h < 2; h++) {
+            VecWide p0 = wide_product(c0[h], m0), p1 = wide_product(c2[h], m1);
+            c0[h] = (p1 >> 32) ^ c1[h] ^ k0;
+            c2[h] = (p0 >> 32) ^ c3[h] ^ k1;
+            c1[h] = p1;
+            c3[h] = p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
     }
-    word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
+    for (int h = 0; h < 2; h++)
+        word[h][0] = c0[h], word[h][1] = c1[h], word[h][2] = c2[h], word[h][3] = c3[h];
 }
 
 #endif

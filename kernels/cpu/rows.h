@@ -3,6 +3,7 @@
  *
  *   const float *x = row_in(&t, at, n, buffer);      elements at .. at+n-1 of t
  *   float *y = row_out(&t, at, buffer);              room for them: t's own memory, or the buffer
+ *   float *z = row_inout(&t, at, n, buffer);         the elements, to be changed
  *   row_done(&t, at, n, y);                          rounds them into t; nothing for FP32 */
 #ifndef TALLY_KERNELS_CPU_ROWS_H
 #define TALLY_KERNELS_CPU_ROWS_H
@@ -66,12 +67,17 @@ static inline void narrow(uint16_t *restrict to, const float *restrict from, DTy
             to[i] = f32_to_bf16(from[i]);
 }
 
-static inline const float *row_in(const Tensor *t, int64_t at, int64_t n, float *buffer)
+static inline float *row_inout(const Tensor *t, int64_t at, int64_t n, float *buffer)
 {
     if (t->dtype == DTYPE_F32)
         return element_at(t, at);
     widen(buffer, element_at(t, at), t->dtype, n);
     return buffer;
+}
+
+static inline const float *row_in(const Tensor *t, int64_t at, int64_t n, float *buffer)
+{
+    return row_inout(t, at, n, buffer);
 }
 
 static inline float *row_out(const Tensor *t, int64_t at, float *buffer)
@@ -91,6 +97,18 @@ static inline void row_done_rounded(const Tensor *t, int64_t at, int64_t n, floa
     row_done(t, at, n, row);
     if (t->dtype != DTYPE_F32)
         widen(row, element_at(t, at), t->dtype, n);
+}
+
+/* sums [n], of any type, += the threads' partial sums in the threads' order; those of a thread are `stride` floats after those of
+ * the one before. total: room for a row. */
+static inline void partials_add(const Tensor *sums, const float *partial, int64_t stride, int threads, float *total)
+{
+    int64_t n = tensor_count(*sums);
+    float *to = row_inout(sums, 0, n, total);
+    for (int id = 0; id < threads; id++, partial += stride)
+        for (int64_t i = 0; i < n; i++)
+            to[i] += partial[i];
+    row_done(sums, 0, n, to);
 }
 
 #endif

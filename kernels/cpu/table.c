@@ -1,5 +1,5 @@
 /* The op table of one build of kernels/cpu. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 
 const Device CPU(cpu_table) = {.name = "cpu",
                                .memory_take = cpu_memory_take,

@@ -1,5 +1,5 @@
 /* Filling, copying, counting. Host and device memory are the same here, so a copy in or out is memcpy; large ones are shared. */
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ void CPU(cast)(Ctx *c, Tensor to, Tensor from)
 #pragma omp parallel for num_threads(cpu_threads(c, n)) schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
         float buffer[ROW_PIECE], *out;
-        int64_t at = p * ROW_PIECE, count = n - at < ROW_PIECE ? n - at : ROW_PIECE;
+        int64_t at = p * ROW_PIECE, count = min_of(n - at, ROW_PIECE);
         const float *in = row_in(&from, at, count, buffer);
         out = row_out(&to, at, (float *)in);
         if (out != in)
@@ -53,7 +53,7 @@ void CPU(cast)(Ctx *c, Tensor to, Tensor from)
     }
 }
 
-void CPU(micro_next)(Ctx *c, int32_t by)
+void CPU(micro_next)(Ctx *c)
 {
-    c->state->micro += by;
+    c->state->micro++;
 }

@@ -76,7 +76,7 @@ void cuda_attention_forward(Ctx *c, AttentionShape s, Tensor att, Tensor lse, Te
 void cuda_attention_backward(Ctx *c, AttentionShape s, Tensor dqkv, Tensor datt, Tensor att, Tensor lse, Tensor qkv, Dropout drop)
 {
     AttentionCall call;
-    if (!cuda_workspace_check(c, OP_attention_backward, cuda_attention_backward_workspace(s, &c->target)) ||
+    if (!workspace_check(c, OP_attention_backward, attention_backward_workspace(s, &c->target)) ||
         !call_begin(c, OP_attention_backward, &call, s, qkv, drop))
         return;
     call.att = att.data;

@@ -66,7 +66,7 @@ extern "C" void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x)
 {
     int64_t rows = x.shape[0], width = x.shape[1], groups = cuda_column_groups(rows, &c->target);
     float *partial = (float *)c->workspace;
-    if (!cuda_workspace_check(c, op, cuda_linear_bias_workspace(rows, width, &c->target)))
+    if (!workspace_check(c, op, linear_bias_workspace(rows, width, &c->target)))
         return;
     auto launch = [&](auto number) {
         constexpr int N = decltype(number)::value;

@@ -37,18 +37,6 @@ static inline HOST_DEVICE int64_t blocks_of(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-/* For kernels that have one instance per type: f(T()) with T = float, __nv_bfloat16 or __half.
- *   with_type(x.dtype, [&](auto t) { kernel<decltype(t)><<<...>>>((decltype(t) *)x.data); }); */
-template <class F> static inline void with_type(DType dtype, F f)
-{
-    if (dtype == DTYPE_F32)
-        f(0.0f);
-    else if (dtype == DTYPE_BF16)
-        f(__nv_bfloat16());
-    else
-        f(__half());
-}
-
 /* f(Width<8>()) where all operands that are present are 16-bit numbers, else f(Width<4>()). */
 template <int N> struct Width {
     static constexpr int value = N;
@@ -82,34 +70,6 @@ template <int N> struct Floats {
 template <int N> struct Words {
     uint32_t word[N];
 };
-
-static __device__ __forceinline__ float to_float(float x)
-{
-    return x;
-}
-static __device__ __forceinline__ float to_float(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-static __device__ __forceinline__ float to_float(__half x)
-{
-    return __half2float(x);
-}
-
-/* Rounded to nearest even. */
-template <class T> static __device__ __forceinline__ T from_float(float x);
-template <> __device__ __forceinline__ float from_float<float>(float x)
-{
-    return x;
-}
-template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x)
-{
-    return __float2bfloat16_rn(x);
-}
-template <> __device__ __forceinline__ __half from_float<__half>(float x)
-{
-    return __float2half_rn(x);
-}
 
 /* Two 16-bit numbers of a word, the first in its low half. */
 static __device__ __forceinline__ float2 pair_widen(uint32_t word, DType dtype)
@@ -248,7 +208,8 @@ static __device__ __forceinline__ float load_one(Elements t, int64_t at)
 {
     if (t.dtype == DTYPE_F32)
         return ((const float *)t.data)[at];
-    return t.dtype == DTYPE_BF16 ? to_float(((const __nv_bfloat16 *)t.data)[at]) : to_float(((const __half *)t.data)[at]);
+    return t.dtype == DTYPE_BF16 ? __bfloat162float(((const __nv_bfloat16 *)t.data)[at])
+                                 : __half2float(((const __half *)t.data)[at]);
 }
 
 static __device__ __forceinline__ void store_one(Elements t, int64_t at, float x)
@@ -256,9 +217,9 @@ static __device__ __forceinline__ void store_one(Elements t, int64_t at, float x
     if (t.dtype == DTYPE_F32)
         ((float *)t.data)[at] = x;
     else if (t.dtype == DTYPE_BF16)
-        ((__nv_bfloat16 *)t.data)[at] = from_float<__nv_bfloat16>(x);
+        ((__nv_bfloat16 *)t.data)[at] = __float2bfloat16_rn(x);
     else
-        ((__half *)t.data)[at] = from_float<__half>(x);
+        ((__half *)t.data)[at] = __float2half_rn(x);
 }
 
 /* ---- Reductions ----------------------------------------------------------------------------------------------------

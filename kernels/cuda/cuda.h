@@ -1,9 +1,10 @@
-/* What the files of the CUDA device share with C: the ops, their scratch, and the errors of the runtime.
+/* What the files of the CUDA device share with C: the ops and what else is in its table, and the errors of the runtime.
  *
  * cuda_device.c     the device: its memory, its name, the op table
  * cuda_queue.c      its streams, events and graphs
  * NAME.cu           one op of the table each; common.cuh is what they share among themselves
- * cuda_workspace.c  scratch of every op as plain C: compiled without CUDA too, since a plan for a GPU needs none */
+ *
+ * Nothing here needs CUDA's own headers: kernels/workspace.c plans for a GPU in a build without nvcc too. */
 #ifndef TALLY_KERNELS_CUDA_CUDA_H
 #define TALLY_KERNELS_CUDA_CUDA_H
 
@@ -14,7 +15,7 @@ extern "C" {
 #include "kernels/device.h"
 
 /* Every row of the op table has one function with the row's own signature: cuda_embedding_forward, ... */
-#define X(op) extern __typeof__(*((Device *)0)->op) cuda_##op;
+#define X(op) extern op##_function cuda_##op;
 TALLY_OPS(X)
 #undef X
 
@@ -30,17 +31,10 @@ static inline int64_t cuda_column_groups(int64_t rows, const Target *t)
     return useful < most ? useful : most;
 }
 
-/* The gradient of a row of logits is written over it, in the type of the activations: its rows stay as far apart, in elements of
- * that type, as the FP32 ones are. */
-static inline int64_t cuda_dlogits_stride(int64_t Vp, DType act)
-{
-    return Vp * (int64_t)(sizeof(float) / dtype_size(act));
-}
-
 /* sums [width] += the groups' partial sums, partial [groups][width] with rows `stride` apart; sums may be absent. */
 void cuda_column_groups_add(Ctx *c, OpId op, Tensor sums, const float *partial, int64_t groups, int64_t stride);
 
-/* db [width] += column sums of x [rows, width]. Scratch: cuda_linear_bias_workspace. */
+/* db [width] += column sums of x [rows, width]. Scratch: linear_bias_workspace. */
 void cuda_column_sums(Ctx *c, OpId op, Tensor db, Tensor x);
 
 /* The three functions of the same names in Device. Choices are of matrix products: gemm.c, gemm_choice.c. */
@@ -48,31 +42,23 @@ void cuda_tune(bool on);
 struct json_t *cuda_tuning_write(const Target *t);
 bool cuda_tuning_read(const struct json_t *file, const Target *t, char note[TUNING_NOTE], Error *e);
 
+/* The functions of the same names in Device, of one that works behind the host's back: cuda_queue.c. cuda_queues_open makes
+ * streams and events on the present GPU, the first time, and returns a cudaError_t. */
+int cuda_queues_open(void);
+void *cuda_queue(QueueKind kind);
+void cuda_follow(Ctx *after, Ctx *before);
+void cuda_mark(Ctx *c, int number);
+void cuda_wait(Ctx *c, int number);
+void cuda_record_begin(Ctx *c);
+void *cuda_record_end(Ctx *c);
+void cuda_replay(Ctx *c, void *recording);
+void cuda_record_free(void *recording);
+
 /* cudaSuccess, or why the kernels of this build cannot run on the present GPU: no code for it. */
 int cuda_code_status(void);
 
-/* Is the workspace at least `need` bytes? Records an error when the plan gave less. */
-static inline bool cuda_workspace_check(Ctx *c, OpId op, size_t need)
-{
-    return c->workspace_bytes >= need || error_set(c->error, "%s (layer %d): needs %zu bytes of workspace, the plan gave %zu",
-                                                   op_name(op), c->layer, need, c->workspace_bytes);
-}
-
-enum {
-    CUDA_GRAD_NORM_PIECE = 65536, /* elements that a partial sum of grad_norm covers    */
-    CUDA_EMBEDDING_PIECE = 1024   /* rows that embedding_backward sorts at a time       */
-};
-
-/* Bytes of scratch on a target of kind DEVICE_CUDA: what the functions of the same names in kernels/device.h return there. */
-size_t cuda_embedding_backward_workspace(int64_t N, int64_t Vp, const Target *t);
-size_t cuda_norm_workspace(int64_t C, const Target *t);
-size_t cuda_linear_workspace(int64_t N, int64_t I, int64_t O, GemmTypes types, const Target *t);
-size_t cuda_linear_bias_workspace(int64_t N, int64_t O, const Target *t);
-size_t cuda_head_workspace(int64_t N, int64_t R, int64_t C, int64_t Vp, GemmTypes types, const Target *t);
-size_t cuda_grad_norm_workspace(int64_t n, const Target *t);
-size_t cuda_attention_workspace(AttentionShape s, const Target *t); /* these three: cuda_attention_workspace.c */
-size_t cuda_attention_backward_workspace(AttentionShape s, const Target *t);
-size_t cuda_attention_cached_workspace(AttentionShape s, int64_t P, const Target *t);
+/* Rows that embedding_backward sorts at a time. */
+enum { CUDA_EMBEDDING_PIECE = 1024 };
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,5 @@
 /* A GPU as a device: found, or refused with the reason; its memory; its op table. */
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/cuda_queue.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  *
  * A process uses one GPU and one thread launches (kernels/device.h), so streams and events are the process's, made once. Neither
  * stream waits for the default one, on which memory is zeroed: memory_take waits itself. */
-#include "kernels/cuda/cuda_queue.h"
+#include "kernels/cuda/cuda.h"
 
 #include <cuda_runtime_api.h>
 

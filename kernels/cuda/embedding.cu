@@ -154,7 +154,7 @@ extern "C" void cuda_embedding_backward(Ctx *c, Tensor dwte, Tensor dwpe, Tensor
     int64_t n_pieces = blocks_of(rows, PIECE);
     RowKey *pieces = (RowKey *)c->workspace, *sorted = pieces + n_pieces * PIECE;
     unsigned slices = (unsigned)blocks_of(C, SLICE);
-    if (!cuda_workspace_check(c, OP_embedding_backward, cuda_embedding_backward_workspace(rows, Vp, &c->target)))
+    if (!workspace_check(c, OP_embedding_backward, embedding_backward_workspace(rows, Vp, &c->target)))
         return;
     if (tensor_present(dwte)) {
         embedding_sort_kernel<<<(unsigned)n_pieces, PIECE / 2, 0, stream_of(c)>>>(pieces, (const int32_t *)tokens.data, rows);

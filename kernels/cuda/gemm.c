@@ -344,7 +344,7 @@ void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, GemmEpilogue e, bo
     char *library =
         (char *)(((size_t)c->workspace + GEMM_SCRATCH_ALIGNMENT - 1) / GEMM_SCRATCH_ALIGNMENT * GEMM_SCRATCH_ALIGNMENT);
     char *scratch = library + gemm_library_bytes(&c->target);
-    if (!cuda_workspace_check(c, op, cuda_gemm_workspace(C, A, B, &c->target)))
+    if (!workspace_check(c, op, cuda_gemm_workspace(C, A, B, &c->target)))
         return;
     Matrix a = matrix_as(A, way.in, &scratch), b = matrix_as(B, way.in, &scratch), sum = matrix_as(C, way.out, &scratch);
     matrix_cast(c, a, A);

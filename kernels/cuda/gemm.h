@@ -3,24 +3,11 @@
 #define TALLY_KERNELS_CUDA_GEMM_H
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/matrix.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* A matrix in row-major memory: rows are `stride` elements apart. Transposed, it is used as its transpose. */
-typedef struct Matrix {
-    void *data;
-    DType dtype;
-    int64_t rows, columns, stride; /* as it lies in memory */
-    bool transposed;
-} Matrix;
-
-/* A dense 2-D tensor as a matrix. */
-static inline Matrix matrix_of(Tensor t, bool transposed)
-{
-    return (Matrix){t.data, t.dtype, t.shape[0], t.shape[1], t.shape[1], transposed};
-}
 
 /* Elements from a matrix's first to its last, the gaps between its rows included. */
 static inline int64_t matrix_span(Matrix m)
@@ -53,6 +40,16 @@ static inline size_t matrix_scratch(Matrix m, DType as)
     return (bytes + GEMM_SCRATCH_ALIGNMENT - 1) / GEMM_SCRATCH_ALIGNMENT * GEMM_SCRATCH_ALIGNMENT;
 }
 
+/* Bytes of scratch for matrices of these shapes and types: the library's, operands as FP32, and a row for a bias as FP32; 256
+ * bytes to begin where the library wants to. */
+static inline size_t cuda_gemm_workspace(Matrix C, Matrix A, Matrix B, const Target *t)
+{
+    GemmWay way = gemm_way(C.dtype, A.dtype, B.dtype, t);
+    Matrix bias = {NULL, DTYPE_COUNT, 1, C.columns, C.columns, false};
+    return GEMM_SCRATCH_ALIGNMENT + gemm_library_bytes(t) + matrix_scratch(A, way.in) + matrix_scratch(B, way.in) +
+           matrix_scratch(C, way.out) + matrix_scratch(bias, way.out);
+}
+
 /* What a product does besides: nothing, or one of these. Each of any type; the others are absent. */
 typedef struct GemmEpilogue {
     Tensor bias;     /* [columns of C]: is added                                                         */
@@ -63,15 +60,12 @@ typedef struct GemmEpilogue {
 /* C = A B + bias, C = A B gelu'(pre_gelu) element by element, or C += A B, with FP32 sums; C is rounded once, or where the
  * library has no such epilogue for these types, sizes and alignments, once more by the op's own kernel. Each may have a type of
  * its own: pairs that the library doesn't multiply are widened to FP32 first, in the workspace, which must have
- * cuda_gemm_workspace() bytes, and cuda_linear_bias_workspace() for bias_sum. FP32 is multiplied in TF32 where c->target.tf32
+ * cuda_gemm_workspace() bytes, and linear_bias_workspace() for bias_sum. FP32 is multiplied in TF32 where c->target.tf32
  * says so. Failures are recorded in c->error. */
 void cuda_gemm(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, GemmEpilogue e, bool accumulate);
 
 /* The same without the library and without scratch: slow, but any shape, stride and type. In gemm_plain.cu. */
 void cuda_gemm_plain(Ctx *c, OpId op, Matrix C, Matrix A, Matrix B, Tensor bias, bool accumulate);
-
-/* Bytes of scratch for matrices of these shapes and types, whose data is not looked at. In cuda_workspace.c. */
-size_t cuda_gemm_workspace(Matrix C, Matrix A, Matrix B, const Target *t);
 
 #ifdef __cplusplus
 }

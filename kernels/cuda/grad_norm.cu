@@ -9,8 +9,8 @@ enum { N = 4, THREADS = 256 };
 
 static __global__ void __launch_bounds__(THREADS) grad_norm_pieces_kernel(double *partial, Elements g, int64_t n)
 {
-    int64_t begin = (int64_t)blockIdx.x * CUDA_GRAD_NORM_PIECE, rest = n - begin;
-    int64_t end = begin + (rest < CUDA_GRAD_NORM_PIECE ? rest : CUDA_GRAD_NORM_PIECE);
+    int64_t begin = (int64_t)blockIdx.x * GRAD_NORM_PIECE, rest = n - begin;
+    int64_t end = begin + (rest < GRAD_NORM_PIECE ? rest : GRAD_NORM_PIECE);
     double sum = 0;
     for (int64_t at = begin + threadIdx.x * N; at < end; at += THREADS * N) {
         Floats<N> v = load<N>(g, at, end);
@@ -56,9 +56,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" void cuda_grad_norm(Ctx *c, Tensor grads, float clip, const AdamW *adam)
 {
-    int64_t n = tensor_count(grads), pieces = blocks_of(n, CUDA_GRAD_NORM_PIECE);
+    int64_t n = tensor_count(grads), pieces = blocks_of(n, GRAD_NORM_PIECE);
     double *partial = (double *)c->workspace;
-    if (!cuda_workspace_check(c, OP_grad_norm, cuda_grad_norm_workspace(n, &c->target)))
+    if (!workspace_check(c, OP_grad_norm, grad_norm_workspace(n)))
         return;
     if (pieces)
         grad_norm_pieces_kernel<<<(unsigned)pieces, THREADS, 0, stream_of(c)>>>(partial, elements(grads), n);

@@ -182,12 +182,12 @@ extern "C" void cuda_head_loss_forward(Ctx *c, Tensor losses, Tensor x, Tensor w
 static void products(Ctx *c, Tensor dx, Tensor dwte, Tensor x, Tensor wte, Tensor logits)
 {
     const OpId op = OP_head_loss_backward;
-    int64_t rows = x.shape[0], Vp = wte.shape[0];
-    Matrix dlogits = {logits.data, x.dtype, rows, Vp, cuda_dlogits_stride(Vp, x.dtype), false}, transposed = dlogits;
-    transposed.transposed = true;
-    cuda_gemm(c, op, matrix_of(dx, false), dlogits, matrix_of(wte, false), GemmEpilogue{}, false);
+    logits.shape[0] = x.shape[0];
+    cuda_gemm(c, op, matrix_of(dx, false), matrix_of_dlogits(logits, x.dtype, false), matrix_of(wte, false), GemmEpilogue{},
+              false);
     if (tensor_present(dwte))
-        cuda_gemm(c, op, matrix_of(dwte, false), transposed, matrix_of(x, false), GemmEpilogue{}, true);
+        cuda_gemm(c, op, matrix_of(dwte, false), matrix_of_dlogits(logits, x.dtype, true), matrix_of(x, false), GemmEpilogue{},
+                  true);
 }
 
 extern "C" void cuda_head_loss_backward(Ctx *c, Tensor dx, Tensor dwte, Tensor losses, Tensor x, Tensor wte, Tensor targets,

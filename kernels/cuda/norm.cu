@@ -275,7 +275,7 @@ extern "C" void cuda_residual_norm_backward(Ctx *c, Tensor dx, Tensor dbranch, T
                       dropout_place(drop),
                       c->state,
                       partial};
-    if (!cuda_workspace_check(c, op, cuda_norm_workspace(C, &c->target)))
+    if (!workspace_check(c, op, norm_workspace(C, &c->target)))
         return;
     auto launch = [&](auto width) { backward_launch<decltype(width)::value>(c, a, groups); };
     with_width(launch, dx, dbranch, dskip, dy, x, w);

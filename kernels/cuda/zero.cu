@@ -36,14 +36,14 @@ extern "C" void cuda_cast(Ctx *c, Tensor to, Tensor from)
     launch_check(c, OP_cast);
 }
 
-static __global__ void micro_next_kernel(StepState *s, int32_t by)
+static __global__ void micro_next_kernel(StepState *s)
 {
-    s->micro += by;
+    s->micro++;
 }
 
-extern "C" void cuda_micro_next(Ctx *c, int32_t by)
+extern "C" void cuda_micro_next(Ctx *c)
 {
-    micro_next_kernel<<<1, 1, 0, stream_of(c)>>>(c->state, by);
+    micro_next_kernel<<<1, 1, 0, stream_of(c)>>>(c->state);
     launch_check(c, OP_micro_next);
 }
 
