@@ -1,6 +1,7 @@
 #include "base/json.h"
 #include "base/file.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,11 @@ bool json_print(json_t *object, Error *e)
     printf("\n");
     json_decref(object);
     return ok || error_set(e, "the result cannot be written as JSON");
+}
+
+json_t *json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 static const char *json_type_name(const json_t *value)

@@ -30,6 +30,9 @@ bool json_write(const char *path, const json_t *object, Error *e);
 /* Prints an object, one space of indent, and gives it back. NULL is an error. */
 bool json_print(json_t *object, Error *e);
 
+/* A new reference: the number, or null for Inf and NaN, which JSON has not. */
+json_t *json_number(double value);
+
 /* The fields of an object. Absent (or null): *out is left as it is, and it is an error only when `required`. Another
  * type, or a number outside [min, max], is an error. json_get_double takes integers too. A string points into the object
  * and lives as long. json_get_object gives a borrowed reference. */

@@ -271,8 +271,8 @@ static json_t *run_json(const Amp *amp, const Run *r)
                      precision_text(types, p), "gemm_type", dtype_name(precision_gemm(p, &m->ctx.target)), "ms_median",
                      1e3 * r->median, "ms_min", 1e3 * r->whole[0], "ms_max", 1e3 * r->whole[amp->n_whole - 1], "tokens_per_s",
                      step_tokens(&r->bench.trainer) / r->median, "classes", classes_json(r->class_median, 1e3), "memory", memory,
-                     "total_bytes", (json_int_t)plan_total_bytes(&m->plan), "loss",
-                     isfinite(r->loss) ? json_real(r->loss) : json_null(), "skipped", (json_int_t)r->bench.trainer.state.skips);
+                     "total_bytes", (json_int_t)plan_total_bytes(&m->plan), "loss", json_number(r->loss), "skipped",
+                     (json_int_t)r->bench.trainer.state.skips);
 }
 
 static bool amp_print_json(const Amp *amp, Error *e)

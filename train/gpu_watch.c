@@ -1,6 +1,7 @@
 #include "train/gpu_watch.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 
 #include <math.h>
 
@@ -33,22 +34,16 @@ void gpu_watch_look(GpuWatch *w, const Model *m, double tokens)
     w->warm = true;
 }
 
-/* Inf and NaN become null. */
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 json_t *gpu_watch_json(const GpuWatch *w)
 {
     const GpuReading *r = &w->reading;
     ThrottleText held;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "sm_mhz", number(r->sm_mhz), "memory_mhz",
-                     number(r->memory_mhz), "watts", number(r->watts), "celsius", number(r->celsius), "busy", number(r->busy),
-                     "memory_busy", number(r->memory_busy), "throttle", number(r->throttle), "held_back_by",
-                     throttle_text(held, r->throttle), "tokens_per_joule", number(w->tokens_per_joule), "free_bytes",
-                     number(w->ledger.free), "other_bytes", number(w->ledger.others), "remainder_bytes",
-                     number(w->ledger.remainder));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "sm_mhz", json_number(r->sm_mhz),
+                     "memory_mhz", json_number(r->memory_mhz), "watts", json_number(r->watts), "celsius", json_number(r->celsius),
+                     "busy", json_number(r->busy), "memory_busy", json_number(r->memory_busy), "throttle",
+                     json_number(r->throttle), "held_back_by", throttle_text(held, r->throttle), "tokens_per_joule",
+                     json_number(w->tokens_per_joule), "free_bytes", json_number(w->ledger.free), "other_bytes",
+                     json_number(w->ledger.others), "remainder_bytes", json_number(w->ledger.remainder));
 }
 
 void gpu_watch_print(FILE *out, const GpuWatch *w)

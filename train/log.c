@@ -2,6 +2,7 @@
 #include "train/log.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -100,10 +101,9 @@ static void step_print(const Log *l, const LogStep *s)
     fflush(stdout);
 }
 
-/* Sets a number that JSON can hold: Inf and NaN become null. */
 static void number_set(json_t *object, const char *key, double value)
 {
-    json_object_set_new(object, key, isfinite(value) ? json_real(value) : json_null());
+    json_object_set_new(object, key, json_number(value));
 }
 
 bool log_step(Log *l, const LogStep *s, Error *e)

@@ -11,12 +11,6 @@ void step_state_send(Trainer *t, const StepState *s)
     copy_in(&t->model.ctx, tensor_1d(t->model.state.data, DTYPE_I32, offsetof(StepState, adam_t) / 4), s);
 }
 
-void step_state_fetch(Trainer *t)
-{
-    copy_out(&t->model.ctx, &t->step, t->model.state);
-    t->model.ctx.device->synchronize(&t->model.ctx);
-}
-
 bool trainer_evaluate(Trainer *t, double *loss, Error *e)
 {
     Model *m = &t->model;
@@ -33,7 +27,8 @@ bool trainer_evaluate(Trainer *t, double *loss, Error *e)
         model_evaluate(m);
         total += counted;
     }
-    step_state_fetch(t);
+    copy_out(&m->ctx, &t->step, m->state);
+    m->ctx.device->synchronize(&m->ctx);
     t->state.evaluations++;
     *loss = total ? t->step.loss_sum / (double)total : 0;
     return !e->set;

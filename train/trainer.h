@@ -116,7 +116,4 @@ bool trainer_sample(Trainer *t, Error *e);
  * or of no interest to it later. */
 void step_state_send(Trainer *t, const StepState *s);
 
-/* Copies all of the step's state into t->step, and waits for it. */
-void step_state_fetch(Trainer *t);
-
 #endif
