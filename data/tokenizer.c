@@ -256,6 +256,23 @@ bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t
     return false;
 }
 
+bool tokenizer_encode_prompt(const Tokenizer *t, const char *text, int32_t **ids, int64_t *count, Error *e)
+{
+    size_t n = strlen(text);
+    const uint8_t *bytes = (const uint8_t *)text;
+    Error none = {0};
+    if (strcmp(text, "\n") == 0 && tokenizer_encode(t, bytes, n, ids, count, &none))
+        return true;
+    if (none.set)
+        bytes = tokenizer_piece(t, 0, &n);
+    if (n && tokenizer_encode(t, bytes, n, ids, count, e))
+        return true;
+    if (!n)
+        error_set(e, "is empty; a sample has to begin with something");
+    e->usage = true;
+    return error_prefix(e, "prompt");
+}
+
 const uint8_t *tokenizer_piece(const Tokenizer *t, int32_t id, size_t *n)
 {
     *n = 0;

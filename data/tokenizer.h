@@ -72,6 +72,10 @@ bool tokenizer_allow_special(Tokenizer *t, Error *e);
  * its code point and its byte offset. */
 bool tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids, int64_t *count, Error *e);
 
+/* The ids of what a model is to continue. A line end, which prompts are by default, is the first token where the vocabulary has
+ * none. A usage error when it cannot be encoded or is empty: a model has to begin with something. */
+bool tokenizer_encode_prompt(const Tokenizer *t, const char *text, int32_t **ids, int64_t *count, Error *e);
+
 /* Where a text that comes piece by piece can be cut: with text[0 .. n) its beginning, a position p <= n near the end such that
  * the ids of text[0 .. p) and those of what follows, encoded apart, are the ids of the whole, whatever comes behind n. 0: there
  * is no such place yet, more of the text is needed (or all of it is here, and needs no cut). */

@@ -279,8 +279,8 @@ static void test_refusals(void **state)
         int code;
         const char *flags, *says;
     } bad[] = {
-        {1, "--prompt Quiet", "prompt: character 'Q' U+0051 at byte offset 0 is not in the vocabulary of 16 characters"},
-        {2, "--prompt _", "the prompt has no token"},
+        {2, "--prompt Quiet", "prompt: character 'Q' U+0051 at byte offset 0 is not in the vocabulary of 16 characters"},
+        {2, "--prompt _", "prompt: is empty"},
         {2, "--temperature -1", "temperature: is -1"},
         {2, "--temperature nan", "temperature: 'nan' is not a number"},
         {2, "--temperature warm", "temperature: 'warm' is not a number"},
@@ -322,6 +322,21 @@ static void test_damaged(void **state)
     assert_true(getenv("SANITIZED") || o->peak_kib < 100 * 1024);
 }
 
+/* A text in one line has no line end, and so no token for one, with which prompts begin by default. */
+static void test_one_line(void **state)
+{
+    (void)state;
+    FILE *f = fopen("line.txt", "w");
+    for (int i = 0; i < 600; i++)
+        fputs("hello world, ", f);
+    fclose(f);
+    works("data prepare line.txt --tokenizer char --out line");
+    works("train " TINY_MODEL " --data line --block-size 16 --batch-size 2 --max-iters 2 --sample-interval 2 --out-dir line-run");
+    const Output *o = works("sample --out-dir line-run --threads 1 --max-new-tokens 20");
+    assert_int_equal(strlen(o->out), 1 + 20 + 1);
+    assert_int_equal(strspn(o->out + 1, "helo wrd,"), 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_padding_is_never_drawn),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_one_line),
     };
     return cmocka_run_group_tests(tests, make_run, command_end);
 }

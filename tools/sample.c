@@ -22,7 +22,8 @@ static const OptionRow rows[] = {
     OPTION('c', "checkpoint", OPTION_WORD, dir, 0, 0, "DIR",
            "a checkpoint, or an --out-dir of `tally train` (its latest is taken); default: out"),
     OPTION('o', "out-dir", OPTION_WORD, dir, 0, 0, "DIR", "the same"),
-    OPTION('p', "prompt", OPTION_WORD, prompt, 0, 0, "TEXT", "what to continue; default: a newline"),
+    OPTION('p', "prompt", OPTION_WORD, prompt, 0, 0, "TEXT",
+           "what to continue; default: a newline, or the first token where the vocabulary has none"),
     OPTION(0, "temperature", OPTION_NUMBER, how.temperature, -1e30, 1e30, "X", "default 0.8; 0: always the likeliest token"),
     OPTION(0, "top-k", OPTION_INT, how.top_k, 0, INT32_MAX, "N", "draw from the N likeliest only; default 200; 0: all"),
     OPTION(0, "top-p", OPTION_NUMBER, how.top_p, -1e30, 1e30, "X",
@@ -133,8 +134,8 @@ static bool sample(const SampleOptions *o, Model *m, const Tokenizer *tokenizer,
     int64_t n = 0;
     Printer p = {
         .tokenizer = tokenizer, .samples = o->samples, .length = o->how.length, .separator = separator, .going = o->samples};
-    if (!tokenizer_encode(tokenizer, (const uint8_t *)o->prompt, strlen(o->prompt), &prompt, &n, e))
-        return error_prefix(e, "prompt");
+    if (!tokenizer_encode_prompt(tokenizer, o->prompt, &prompt, &n, e))
+        return false;
     int64_t size = 0;
     if (!product_fits(o->samples, o->how.length, &size))
         error_usage(e, "num-samples x max-new-tokens is too large");

@@ -80,7 +80,7 @@ static const OptionRow table[] = {
     INT(eval_iters, 0, 1 << 30, "batches of an evaluation, drawn at random; 0: the whole split"),
     INT(sample_interval, 0, 1 << 30, "text every N steps; 0: never"),
     INT(sample_tokens, 1, 1 << 24, "its length"),
-    TEXT(prompt, "TEXT", "what it begins with"),
+    TEXT(prompt, "TEXT", "what it begins with; default: a newline, or the first token where the vocabulary has none"),
     INT(checkpoint_interval, 0, 1 << 30, "checkpoint every N steps; 0: at the end and on SIGINT or SIGTERM only"),
     INT(keep, 1, 1 << 20, "checkpoints to keep, beside the best"),
     FLAG(overfit, "train on the first micro-batches again and again: the loss must go to 0"),

@@ -216,11 +216,7 @@ static bool prompt_encode(Trainer *t, Error *e)
         return true;
     if (!t->tokenizer)
         return error_usage(e, "sample_interval: %s has no meta.json, so tokens cannot be shown as text", o->data);
-    if (!tokenizer_encode(t->tokenizer, (const uint8_t *)o->prompt, strlen(o->prompt), &t->prompt, &t->prompt_length, e)) {
-        e->usage = true;
-        return error_prefix(e, "prompt");
-    }
-    return t->prompt_length > 0 || error_usage(e, "prompt: is empty; a sample has to begin with something");
+    return tokenizer_encode_prompt(t->tokenizer, o->prompt, &t->prompt, &t->prompt_length, e);
 }
 
 static bool loader_open(Trainer *t, Error *e)
