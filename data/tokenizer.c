@@ -41,8 +41,10 @@ Tokenizer *tokenizer_create(const char *which, Error *e)
 {
     const char *colon = strchr(which, ':');
     const TokenizerKind *kind = kind_find(which, colon ? (size_t)(colon - which) : strlen(which));
+    if (!kind && file_exists(which))
+        return tokenizer_load(which, e);
     if (!kind || (colon ? !kind->open : !kind->create)) {
-        error_usage(e, "no tokenizer is called \"%.100s\": known are %s", which, kinds_known);
+        error_usage(e, "no tokenizer is called \"%.100s\": known are %s, and a folder with a meta.json", which, kinds_known);
         return NULL;
     }
     Tokenizer *t = tokenizer_new(kind, e);

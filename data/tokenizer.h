@@ -25,8 +25,8 @@ struct json_t;
 typedef struct Tokenizer Tokenizer;
 
 /* The tokenizer called `which` on a command line: "byte", "char", or "gpt2:DIR" with the folder of its files (a vocab.json and a
- * merges.txt, or a tokenizer.json), which are not needed again once meta.json is written. NULL after an error (an unknown name
- * lists the known ones). Free with tokenizer_destroy. */
+ * merges.txt, or a tokenizer.json), which are not needed again once meta.json is written; or what tokenizer_load takes, so that
+ * another text gets the same ids. NULL after an error (an unknown name lists the known ones). Free with tokenizer_destroy. */
 Tokenizer *tokenizer_create(const char *which, Error *e);
 
 /* Has the tokenizer no vocabulary yet, because it takes it from texts (char)? Then it is made so, and till then vocab_size is 0:

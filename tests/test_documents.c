@@ -250,6 +250,39 @@ static void test_info(void **state)
     ends(1, "info: train has 2 tokens, but meta.json says 15", "data info info");
 }
 
+/* A text with the tokenizer of another data set, or of a model trained on it, has the same ids: it can be trained on. */
+static void test_same_ids(void **state)
+{
+    (void)state;
+    put("first", "the quick brown fox jumps over the lazy dog\n");
+    put("more", "a lazy fox\na quick dog\n");
+    works("data prepare first --tokenizer char --val-fraction 0 --out letters");
+    works("train " TINY_MODEL " --data letters --block-size 8 --batch-size 2 --eval-interval 0 --max-iters 1 --out-dir taught");
+    static const char *const where[] = {"letters", "letters/meta.json", "taught/step-1"};
+    for (int i = 0; i < 3; i++) {
+        int64_t n;
+        works("data prepare more --tokenizer %s --val-fraction 0 --out again", where[i]);
+        char *ids = bytes_of("again", "train", &n);
+        assert_int_equal(n, 23);
+        assert_int_equal(ids[0], 2); /* \n, blank, a, b, ... */
+        assert_int_equal(ids[10], 0);
+        free(ids);
+        json_t *meta = json_read("again/meta.json", &(Error){0});
+        assert_int_equal(json_integer_value(json_object_get(meta, "vocab_size")), 28);
+        json_decref(meta);
+    }
+    works("train " TINY_MODEL
+          " --data again --block-size 8 --batch-size 2 --eval-interval 0 --max-iters 1 --init-from taught/step-1 "
+          "--out-dir tuned");
+    works("data prepare more --tokenizer letters --val-fraction 0 --out letters"); /* itself */
+    put("other", "The fox\n");
+    ends(1, "other, from byte 0 on: character 'T' U+0054 at byte offset 0 is not in the vocabulary of 28",
+         "data prepare other --tokenizer letters --out none");
+    ends(1, "taught/meta.json: cannot open", "data prepare more --tokenizer taught --out none");
+    ends(2, "no tokenizer is called \"nowhere\": known are byte, char, gpt2:DIR, and a folder with a meta.json",
+         "data prepare more --tokenizer nowhere --out none");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_folders_and_patterns),
         cmocka_unit_test(test_unreadable),
         cmocka_unit_test(test_info),
+        cmocka_unit_test(test_same_ids),
     };
     return cmocka_run_group_tests(tests, command_begin, command_end);
 }

@@ -36,7 +36,8 @@ static const OptionRow rows[] = {
     /* of both */
     OPTION('t', "tokenizer", OPTION_WORD, prepare.tokenizer, 0, 0, "KIND",
            "char (the default): one token for every kind of character in the text; byte: 256 tokens, one for every byte; "
-           "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR"),
+           "gpt2:DIR: GPT-2's tokens, with its vocab.json and merges.txt, or tokenizer.json, in DIR; a data set's folder or a "
+           "checkpoint: the same ids as there"),
     OPTION(
         'o', "out", OPTION_WORD, prepare.out, 0, 0, "DIR",
         "Where to write, ready to train on; made when it doesn't exist. Stories without it: to standard output, a story a line"),
